@@ -76,7 +76,7 @@ func TestNodeThatCannotBeRead(t *testing.T) {
 		return read()
 	})
 	for _, pod := range pods {
-		if answer, err := r.ask(pod, "x"); !errors.Is(err, errLost) || !strings.Contains(err.Error(), "node new has pods of the budget, and is not known") {
+		if answer, err := r.ask(pod, "x"); !errors.Is(err, errLost) || !strings.Contains(err.Error(), "node new has pods of the budget, but vicinity-controller has not seen it") {
 			t.Errorf("%s: %q, %v", pod.Name, answer, err)
 		}
 	}

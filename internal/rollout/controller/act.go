@@ -211,7 +211,7 @@ func (r *reconciler) request(ctx context.Context, d *v1alpha1.DomainRollout, pod
 	a.isRequested = true
 	a.outcome, a.err = r.evictor.Request(ctx, pod, requesterName, fmt.Sprintf("DomainRollout %s updates %s", d.Name, t.Domain))
 	if a.err != nil {
-		a.isUnknown, a.stays = true, "the API server did not say what became of the request: "+a.err.Error()
+		a.isUnknown, a.stays = true, "the outcome of the request is unknown: "+a.err.Error()
 		return a
 	}
 	if a.outcome.State == requester.Denied || a.outcome.State == requester.Refused {
@@ -371,7 +371,7 @@ func (r *reconciler) restore(ctx context.Context, n *notes, d *v1alpha1.DomainRo
 		err = r.live.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: name}, stored)
 	}
 	if name == "" || apierrors.IsNotFound(err) {
-		n.problem = fmt.Sprintf("revision %s is not in the history of the workload any more (spec.revisionHistoryLimit); write its template", revision)
+		n.problem = fmt.Sprintf("revision %s is no longer in the history of the workload (spec.revisionHistoryLimit); write its template", revision)
 		return nil
 	}
 	if err != nil {

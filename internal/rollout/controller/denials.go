@@ -149,7 +149,7 @@ func (r *reconciler) waitDetails(ctx context.Context, n *notes, v *view, wait *r
 		n.problem = ""
 	}
 	if v.deployment != nil && v.deployment.paused && wait.For != rollout.WaitNone {
-		return fmt.Sprintf("Deployment %s is paused; kubectl rollout resume deployment %s has it go on", v.object.GetName(), v.object.GetName())
+		return fmt.Sprintf("Deployment %s is paused; continue with: kubectl rollout resume deployment %s", v.object.GetName(), v.object.GetName())
 	}
 	switch wait.For {
 	case rollout.WaitQueryAnswer:

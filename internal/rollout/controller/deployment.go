@@ -92,15 +92,15 @@ func checkDeployment(w *appsv1.Deployment) *problem {
 	rolling := w.Spec.Strategy.RollingUpdate
 	switch {
 	case w.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType:
-		return &problem{reasonStrategy, fmt.Sprintf("spec.strategy.type of Deployment %s is %s, by which all its pods are deleted at once; set it to RollingUpdate, with maxUnavailable: 0", w.Name, w.Spec.Strategy.Type)}
+		return &problem{reasonStrategy, fmt.Sprintf("spec.strategy.type of Deployment %s is %s, which deletes all its pods at once; set it to RollingUpdate, with maxUnavailable: 0", w.Name, w.Spec.Strategy.Type)}
 	case rolling == nil || rolling.MaxUnavailable == nil || rolling.MaxUnavailable.String() != "0" && rolling.MaxUnavailable.String() != "0%":
 		value := "25%"
 		if rolling != nil && rolling.MaxUnavailable != nil {
 			value = rolling.MaxUnavailable.String()
 		}
-		return &problem{reasonStrategy, fmt.Sprintf("spec.strategy.rollingUpdate.maxUnavailable of Deployment %s is %s, so that it deletes pods of any domain before others have come; set it to 0", w.Name, value)}
+		return &problem{reasonStrategy, fmt.Sprintf("spec.strategy.rollingUpdate.maxUnavailable of Deployment %s is %s, so it deletes pods of any domain before their replacements are ready; set it to 0", w.Name, value)}
 	case !hasGate(w.Spec.Template.Spec.SchedulingGates):
-		return &problem{reasonNotGated, fmt.Sprintf("the pods that Deployment %s makes are not held, so that it replaces them in any domain; add {name: %s} to its spec.template.spec.schedulingGates", w.Name, v1alpha1.RolloutGate)}
+		return &problem{reasonNotGated, fmt.Sprintf("Deployment %s creates pods without the scheduling gate, so it replaces them in any domain; add {name: %s} to its spec.template.spec.schedulingGates", w.Name, v1alpha1.RolloutGate)}
 	}
 	return nil
 }
@@ -277,7 +277,7 @@ func (r *reconciler) restoreDeployment(ctx context.Context, n *notes, t *target,
 		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: v1alpha1.RolloutGate})
 	}
 	if w, ok := t.object.(*appsv1.Deployment); ok && equality.Semantic.DeepEqual(&w.Spec.Template, template) {
-		n.problem = fmt.Sprintf("the template is that of revision %s already, but for the scheduling gate, which that had not; write another one", revision)
+		n.problem = fmt.Sprintf("the template already equals that of revision %s plus the scheduling gate; write another template", revision)
 		return nil
 	}
 	err = shell.Patch(ctx, r.client, t.object, []shell.Operation{shell.Guard(t.object), shell.Replace("/spec/template", template)})
@@ -298,7 +298,7 @@ func (f *fleet) whyStays(name string) string {
 	if old < 0 || updated < 0 || f.hasHeld() || f.isReleased(rollout.Target{UID: string(f.members[old].UID)}) {
 		return ""
 	}
-	return fmt.Sprintf("the Deployment has made no pod to come instead yet; if that lasts, kubectl describe replicaset %s says why", f.deployment.sets[updated].Name)
+	return fmt.Sprintf("the Deployment has created no replacement yet; if this lasts, run: kubectl describe replicaset %s", f.deployment.sets[updated].Name)
 }
 
 // whyUnplaced returns what the scheduler says about a pod, empty if it says nothing.

@@ -241,8 +241,8 @@ func TestReleasesNothingThatIsRefused(t *testing.T) {
 	}{
 		"by the eviction API":     {func(w *world) { w.denied["old-0"], w.denied["old-1"] = true, true }, "the budget is used up"},
 		"by a budget":             {func(w *world) { w.blocked["old-0"], w.blocked["old-1"] = true, true }, "none may go"},
-		"a cost of another owner": {func(w *world) { w.change("old-1", cost("7")); w.change("old-0", cost("7")) }, "another owner has set its annotation " + corev1.PodDeletionCost},
-		"another has the lowest":  {func(w *world) { w.change("old-3", cost(v1alpha1.RolloutDeletionCost)) }, "pod old-3 has the annotation"},
+		"a cost of another owner": {func(w *world) { w.change("old-1", cost("7")); w.change("old-0", cost("7")) }, "another owner set its annotation " + corev1.PodDeletionCost},
+		"another has the lowest":  {func(w *world) { w.change("old-3", cost(v1alpha1.RolloutDeletionCost)) }, "would delete pod old-3 instead"},
 	} {
 		w := surging(t)
 		test.change(w)
@@ -559,17 +559,17 @@ func TestDeploymentsThatCannotBeUpdated(t *testing.T) {
 			func(s *appsv1.DeploymentSpec) {
 				s.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 			},
-			reasonStrategy, "spec.strategy.type of Deployment db is Recreate, by which all its pods are deleted at once; set it to RollingUpdate, with maxUnavailable: 0",
+			reasonStrategy, "spec.strategy.type of Deployment db is Recreate, which deletes all its pods at once; set it to RollingUpdate, with maxUnavailable: 0",
 		},
 		"maxUnavailable": {
 			func(s *appsv1.DeploymentSpec) {
 				s.Strategy.RollingUpdate.MaxUnavailable = new(intstr.FromString("25%"))
 			},
-			reasonStrategy, "spec.strategy.rollingUpdate.maxUnavailable of Deployment db is 25%, so that it deletes pods of any domain before others have come; set it to 0",
+			reasonStrategy, "spec.strategy.rollingUpdate.maxUnavailable of Deployment db is 25%, so it deletes pods of any domain before their replacements are ready; set it to 0",
 		},
 		"no gate": {
 			func(s *appsv1.DeploymentSpec) { s.Template.Spec.SchedulingGates = nil },
-			reasonNotGated, "the pods that Deployment db makes are not held, so that it replaces them in any domain; add {name: vicinity.dev/rollout} to its spec.template.spec.schedulingGates",
+			reasonNotGated, "Deployment db creates pods without the scheduling gate, so it replaces them in any domain; add {name: vicinity.dev/rollout} to its spec.template.spec.schedulingGates",
 		},
 	} {
 		w := newWorld(t, v1alpha1.KindDeployment, "")

@@ -73,7 +73,7 @@ func notOfTheNode(address netip.Addr) error {
 		}
 	}
 	if address.IsLoopback() || address.IsUnspecified() || address.IsLinkLocalUnicast() || address.IsMulticast() || slices.ContainsFunc(metadata, holds) {
-		return fmt.Errorf("spec.healthGate.prometheus.url leads to %s, where no server is asked: it must not be a loopback, link-local or multicast address, nor that of a cloud's metadata", address)
+		return fmt.Errorf("spec.healthGate.prometheus.url leads to %s: a loopback, link-local or multicast address, or that of a cloud's metadata, is not allowed", address)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func runQuery(ctx context.Context, c *http.Client, query v1alpha1.PrometheusGate
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.JoinPath("api/v1/query").String(),
 		strings.NewReader(url.Values{"query": {query.Query}}.Encode()))
 	if err != nil {
-		return rollout.Unknown, fmt.Errorf("the server cannot be asked: %w", err)
+		return rollout.Unknown, fmt.Errorf("the request cannot be made: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	response, err := c.Do(request)
@@ -156,7 +156,7 @@ func readAnswer(code int, body io.Reader) (rollout.Truth, error) {
 	err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(&answer)
 	switch {
 	case err != nil:
-		return rollout.Unknown, fmt.Errorf("the server answers %d, and not as Prometheus does", code)
+		return rollout.Unknown, fmt.Errorf("the server answers %d, but not as Prometheus does", code)
 	case answer.Status != "success":
 		return rollout.Unknown, fmt.Errorf("the server answers %d: %.200s", code, answer.Error)
 	}

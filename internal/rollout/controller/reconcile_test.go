@@ -520,7 +520,7 @@ func TestSaysThatAChangeIsNotTakenUp(t *testing.T) {
 	if w.sync("db", time.Second); said() != "" {
 		t.Errorf("it says %q at once", said())
 	}
-	if w.sync("db", shortTime); !strings.Contains(said(), "StatefulSet db to take up its last change") || len(w.asked) > 0 {
+	if w.sync("db", shortTime); !strings.Contains(said(), "StatefulSet db to observe its last change") || len(w.asked) > 0 {
 		t.Errorf("it says %q, and asks for %v", said(), w.asked)
 	}
 	w.changeSet(func(set *appsv1.StatefulSet) { set.Status.ObservedGeneration = 2 })

@@ -188,11 +188,11 @@ func (r *reconciler) behind(ctx context.Context, n *notes, d *v1alpha1.DomainRol
 	status := *d.Status.DeepCopy()
 	switch {
 	case t.deployment != nil:
-		status.WaitingFor = fmt.Sprintf("waits for Deployment %s to take up its last change; kubectl describe deployment %s says why it does not", name, name)
+		status.WaitingFor = fmt.Sprintf("waits for Deployment %s to observe its last change; if this lasts, run: kubectl describe deployment %s", name, name)
 	case t.object.GetDeletionTimestamp() != nil:
-		status.WaitingFor = fmt.Sprintf("%s %s is being deleted, and takes up no change", kind, name)
+		status.WaitingFor = fmt.Sprintf("%s %s is being deleted, so it is not updated", kind, name)
 	default:
-		status.WaitingFor = fmt.Sprintf("waits for %s %s to take up its last change; see whether a quota or a webhook refuses its ControllerRevision", kind, name)
+		status.WaitingFor = fmt.Sprintf("waits for %s %s to observe its last change; check whether a quota or a webhook refuses its ControllerRevision", kind, name)
 	}
 	return shell.Sooner(after, shell.BehindWait), r.store(ctx, n, d, status, false)
 }
@@ -294,7 +294,7 @@ func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.Domai
 		return "", r.hold(ctx, n, pod, t)
 	}
 	if cost, set := pod.Annotations[corev1.PodDeletionCost]; set && pod.Annotations[v1alpha1.AnnotationDeletionCost] != cost {
-		return fmt.Sprintf("another owner has set its annotation %s; remove it", corev1.PodDeletionCost), nil
+		return fmt.Sprintf("another owner set its annotation %s; remove it", corev1.PodDeletionCost), nil
 	}
 	if !v.fleet.hasHeld() {
 		return "", nil // the next held pod is an event
@@ -305,13 +305,13 @@ func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.Domai
 		return "", r.evict(ctx, n, d, v, []rollout.Target{t})
 	}
 	if other := v.fleet.foreign(pod, m); other != "" {
-		return fmt.Sprintf("pod %s has the annotation %s: %s of another owner and would go instead; remove it", other, corev1.PodDeletionCost, v1alpha1.RolloutDeletionCost), nil
+		return fmt.Sprintf("the Deployment would delete pod %s instead, because another owner set its annotation %s to %s; remove it", other, corev1.PodDeletionCost, v1alpha1.RolloutDeletionCost), nil
 	}
 	delete(n.refused, t.UID)
 	if refused, err = r.reserve(ctx, d, pod, t); err != nil {
 		now := r.clock.Now()
 		n.unknown[t.UID] = now
-		n.deny(t, "it is not known whether its budgets admit it: "+err.Error(), false, now)
+		n.deny(t, "its budgets cannot be asked: "+err.Error(), false, now)
 		r.metrics.requested(requestUnknown)
 		return "", err
 	}

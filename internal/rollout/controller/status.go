@@ -12,6 +12,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
@@ -41,19 +42,10 @@ func report(d *v1alpha1.DomainRollout, step *rollout.Step, unknown []string, add
 	valid := metav1.Condition{Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue, Reason: reasonValid, Message: "the target can be updated by domain"}
 	if len(unknown) > 0 {
 		valid.Status, valid.Reason = metav1.ConditionFalse, reasonNoDomain
-		valid.Message = fmt.Sprintf("no node has the value %s of %s, which spec.order or spec.pauseBefore names; it is passed over", listed(unknown), d.Spec.TopologyKey)
+		valid.Message = fmt.Sprintf("no node has the value %s of %s that spec.order or spec.pauseBefore names; it is skipped", plaintext.FirstOf(unknown, maxListed), d.Spec.TopologyKey)
 	}
 	setConditions(d, &s, valid, now)
 	return s
-}
-
-// listed names the first of some domains: a condition has room for few.
-func listed(names []string) string {
-	first := names[:min(len(names), maxListed)]
-	if left := len(names) - len(first); left > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(first, ", "), left)
-	}
-	return strings.Join(first, ", ")
 }
 
 // invalid is a status while the target cannot be updated. What it remembers stays.

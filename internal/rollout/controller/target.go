@@ -153,7 +153,7 @@ func (r *reconciler) check(ctx context.Context, d *v1alpha1.DomainRollout, t *ta
 	case p != nil:
 		return p, nil
 	case t.desired > maxPods:
-		return &problem{reasonTooLarge, fmt.Sprintf("%s %s is to have %d pods, and at most %d can be updated by domain; divide it", ref.Kind, ref.Name, t.desired, maxPods)}, nil
+		return &problem{reasonTooLarge, fmt.Sprintf("%s %s has %d pods, but at most %d can be updated by domain; split it", ref.Kind, ref.Name, t.desired, maxPods)}, nil
 	}
 	var all v1alpha1.DomainRolloutList
 	if err := r.client.List(ctx, &all, client.InNamespace(d.Namespace)); err != nil {
@@ -164,7 +164,7 @@ func (r *reconciler) check(ctx context.Context, d *v1alpha1.DomainRollout, t *ta
 		if other.UID == d.UID || other.Spec.TargetRef != ref || other.DeletionTimestamp != nil || !isBefore(other, d) {
 			continue
 		}
-		return &problem{reasonTaken, fmt.Sprintf("%s %s is updated by the DomainRollout %s, which is older; delete one of them", ref.Kind, ref.Name, other.Name)}, nil
+		return &problem{reasonTaken, fmt.Sprintf("%s %s is already updated by the older DomainRollout %s; delete one of them", ref.Kind, ref.Name, other.Name)}, nil
 	}
 	return nil, nil
 }

@@ -277,7 +277,7 @@ func (u *unfollowed) sync(ctx context.Context, request reconcile.Request) (time.
 	if !n.isReported && len(f.held) > 0 {
 		n.isReported = true
 		u.recorder.Eventf(t.object, nil, corev1.EventTypeWarning, "NoDomainRollout", "Rollout",
-			"pods wait at the scheduling gate %s and there is no DomainRollout for this Deployment: the pods that it lacks are released, and no new template is rolled out; make a DomainRollout, or take the gate out of spec.template.spec.schedulingGates", v1alpha1.RolloutGate)
+			"pods wait at the scheduling gate %s, but no DomainRollout targets this Deployment. Missing pods are released, but no new template is rolled out. Create a DomainRollout, or remove the gate from spec.template.spec.schedulingGates", v1alpha1.RolloutGate)
 	}
 	return u.fillOnly(ctx, n, d, t)
 }

@@ -176,17 +176,17 @@ func isNoted(object client.Object) bool {
 func (r *stepper) endOf(ctx context.Context, c *pacing.Workload) (string, error) {
 	switch {
 	case c.Wanted == nil:
-		return fmt.Sprintf("%s=%.100q is no number of replicas; scale down again", v1alpha1.AnnotationWantedReplicas, c.Object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas]), nil
+		return fmt.Sprintf("%s=%.100q is not a number of replicas; scale down again", v1alpha1.AnnotationWantedReplicas, c.Object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas]), nil
 	case c.Replicas <= *c.Wanted:
-		return fmt.Sprintf("The scale-down to %d has ended", *c.Wanted), nil
+		return fmt.Sprintf("The scale-down to %d is complete", *c.Wanted), nil
 	case c.Paced != nil && c.Replicas > *c.Paced:
-		return fmt.Sprintf("The workload was given %d replicas, so the scale-down to %d does not go on", c.Replicas, *c.Wanted), nil
+		return fmt.Sprintf("The workload was set to %d replicas, so the scale-down to %d stops", c.Replicas, *c.Wanted), nil
 	}
 	switch mode, err := pacing.ReadMode(ctx, r.client, *c); {
 	case err != nil:
 		return "", err
 	case mode != v1alpha1.PaceClamp:
-		return fmt.Sprintf("%s is no longer %s here, so the scale-down to %d stays at %d", v1alpha1.PaceScaleDown, v1alpha1.PaceClamp, *c.Wanted, c.Replicas), nil
+		return fmt.Sprintf("%s is no longer %s here, so the scale-down to %d stops at %d", v1alpha1.PaceScaleDown, v1alpha1.PaceClamp, *c.Wanted, c.Replicas), nil
 	}
 	return "", nil
 }
@@ -224,7 +224,7 @@ func (r *stepper) announce(n *pace, c *pacing.Workload, denial string) {
 	}
 	n.announced = said
 	r.recorder.Eventf(c.Object, nil, corev1.EventTypeNormal, eventPaced, "ScaleDown",
-		"%d replicas are wanted, and budgets allow %d now; the scale-down goes on as they allow it. %s", *c.Wanted, c.Replicas, denial)
+		"The scale-down to %d is at %d, and continues as budgets allow it. %s", *c.Wanted, c.Replicas, denial)
 }
 
 // patch writes what is wanted of a workload, which may be the same as before. It fails if the workload has changed. The webhook makes a
@@ -238,7 +238,7 @@ func (r *stepper) patch(ctx context.Context, c *pacing.Workload, wanted *int32) 
 	}
 	written, err := pacing.Annotate(ctx, r.client, *c, annotations)
 	if err != nil {
-		return written, fmt.Errorf("going on with the scale-down of %s: %w", c, shell.Changed(err))
+		return written, fmt.Errorf("continuing the scale-down of %s: %w", c, shell.Changed(err))
 	}
 	return written, nil
 }

@@ -120,15 +120,15 @@ func TestSync(t *testing.T) {
 		writes int
 		event  string
 	}{
-		"goes on":                         {replicas: 7, annotations: noted("3", "7"), allowed: 5, want: 5, writes: 1, event: "3 replicas are wanted, and budgets allow 5 now"},
+		"goes on":                         {replicas: 7, annotations: noted("3", "7"), allowed: 5, want: 5, writes: 1, event: "The scale-down to 3 is at 5"},
 		"nothing is allowed":              {replicas: 7, annotations: noted("3", "7"), allowed: 7, want: 7, event: "budgets allow 7 now"},
-		"has ended":                       {replicas: 3, annotations: noted("3", "3"), want: 3, ended: true, writes: 1, event: "The scale-down to 3 has ended"},
-		"smaller than wanted":             {replicas: 2, annotations: noted("3", "5"), want: 2, ended: true, writes: 1, event: "has ended"},
-		"an autoscaler wants more":        {replicas: 9, annotations: noted("3", "7"), want: 9, ended: true, writes: 1, event: "The workload was given 9 replicas"},
+		"has ended":                       {replicas: 3, annotations: noted("3", "3"), want: 3, ended: true, writes: 1, event: "The scale-down to 3 is complete"},
+		"smaller than wanted":             {replicas: 2, annotations: noted("3", "5"), want: 2, ended: true, writes: 1, event: "is complete"},
+		"an autoscaler wants more":        {replicas: 9, annotations: noted("3", "7"), want: 9, ended: true, writes: 1, event: "The workload was set to 9 replicas"},
 		"an autoscaler wants a bit less":  {replicas: 6, annotations: noted("3", "7"), allowed: 6, want: 6, event: "budgets allow 6 now"},
 		"noted before the step was":       {replicas: 7, annotations: map[string]string{v1alpha1.AnnotationWantedReplicas: "3"}, allowed: 3, want: 3, writes: 1},
-		"a number that is none":           {replicas: 7, annotations: noted("-1", "7"), want: 7, ended: true, writes: 1, event: "is no number of replicas; scale down again"},
-		"the number was removed":          {replicas: 7, annotations: map[string]string{v1alpha1.AnnotationPacedReplicas: "7"}, want: 7, ended: true, writes: 1, event: "is no number of replicas"},
+		"a number that is none":           {replicas: 7, annotations: noted("-1", "7"), want: 7, ended: true, writes: 1, event: "is not a number of replicas; scale down again"},
+		"the number was removed":          {replicas: 7, annotations: map[string]string{v1alpha1.AnnotationPacedReplicas: "7"}, want: 7, ended: true, writes: 1, event: "is not a number of replicas"},
 		"it is denied from now on":        {replicas: 7, annotations: noted("3", "7"), mode: v1alpha1.PaceDeny, want: 7, ended: true, writes: 1, event: "is no longer Clamp here"},
 		"without a scale-down under way ": {replicas: 7, want: 7, ended: true},
 	} {
@@ -168,7 +168,7 @@ func TestSyncAgain(t *testing.T) {
 			t.Errorf("%s: reservations were made to last %d times, want %d", name, b.asks.held, held)
 		}
 	}
-	step("first", "3 replicas are wanted", 1)
+	step("first", "The scale-down to 3", 1)
 	b.clock.SetTime(b.clock.Now().Add(holdEvery - 1))
 	step("again", "", 1)
 	b.clock.SetTime(b.clock.Now().Add(1))
@@ -179,19 +179,19 @@ func TestSyncAgain(t *testing.T) {
 	if err := b.api.Update(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	step("another number", "5 replicas are wanted", 2)
+	step("another number", "The scale-down to 5", 2)
 	if last := b.asks.asked[len(b.asks.asked)-1]; last.Wanted != 5 || !last.DryRun {
 		t.Errorf("asked was %+v", last)
 	}
 
 	b.restart()
-	step("restarted", "5 replicas are wanted", 3)
+	step("restarted", "The scale-down to 5", 3)
 	b.asks.replicas = 0
 	step("allowed", "", 3)
 	if d := b.stored(t); *d.Spec.Replicas != 5 {
 		t.Errorf("there are %d replicas", *d.Spec.Replicas)
 	}
-	step("at its end", "The scale-down to 5 has ended", 3)
+	step("at its end", "The scale-down to 5 is complete", 3)
 }
 
 // When the write conflicts with another change of the workload, nothing is written and the sync runs again later.

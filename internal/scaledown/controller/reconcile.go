@@ -194,7 +194,7 @@ func (r *reconciler) readAnnotations(ctx context.Context, c *current) error {
 	c.key = asked(v1alpha1.AnnotationKeepSpread)
 	c.repairs = asked(v1alpha1.AnnotationRepairSpread) == "true"
 	if faults := content.IsLabelKey(c.key); c.key != "" && len(faults) > 0 {
-		c.invalid = fmt.Sprintf("%s: %.100q is not a label of nodes, such as %s: %s", v1alpha1.AnnotationKeepSpread, c.key, corev1.LabelTopologyZone, strings.Join(faults, "; "))
+		c.invalid = fmt.Sprintf("%s: %.100q is not a label key, such as %s: %s", v1alpha1.AnnotationKeepSpread, c.key, corev1.LabelTopologyZone, strings.Join(faults, "; "))
 	}
 	return nil
 }
@@ -323,7 +323,7 @@ func foreignMessage(pods []spread.Pod) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s of %d pods was set by another owner and is kept, that of %s first; only the others are deleted in the order that keeps the spread. Remove it from pods and their template to have all of them ordered",
+	return fmt.Sprintf("Another owner set %s on %d pods, such as %s. These costs stay, and only the other pods are ordered to keep the spread. Remove the annotation from the pods and their template to order all",
 		corev1.PodDeletionCost, len(names), names[0])
 }
 
@@ -331,6 +331,6 @@ func noRoomMessage(sets []string) string {
 	if len(sets) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("The spread is not kept in ReplicaSet %s: other owners have set negative values of %s and others so close to them that none is left between for the rest of the pods. Remove these, or have them thousands apart",
+	return fmt.Sprintf("The spread of ReplicaSet %s is not kept: the values of %s that other owners set leave no room for the other pods between them. Remove these values, or set them thousands apart",
 		strings.Join(sets, ", "), corev1.PodDeletionCost)
 }

@@ -83,7 +83,7 @@ func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []sp
 	}
 	most := (len(pods) + len(domains) - 1) / len(domains)
 	if p.evicted >= most {
-		n.announce(r, d, eventRepairEnds, fmt.Sprintf("%d pods are not where they would be with the best spread over %s, and %d were evicted for that since the last change of the Deployment; no more are. See where the scheduler can place them", misplaced, c.key, p.evicted))
+		n.announce(r, d, eventRepairEnds, fmt.Sprintf("%d pods are misplaced for the best spread over %s. The repair stops after %d evictions since the last change of the Deployment. Check where the scheduler can place the pods", misplaced, c.key, p.evicted))
 		return 0, nil
 	}
 	now := r.clock.Now()

@@ -111,7 +111,7 @@ func (p *Pacer) Ask(ctx context.Context, q Question) (Answer, error) {
 		return Answer{}, fmt.Errorf("asking the budgets of %s: %w", q.Workload, err)
 	}
 	if n > mostAtOnce && !q.Whole {
-		n, denial = mostAtOnce, fmt.Sprintf("No more than %d pods go at once.", mostAtOnce)
+		n, denial = mostAtOnce, fmt.Sprintf("At most %d pods are removed at once.", mostAtOnce)
 	}
 	answer := Answer{Replicas: leaving.replicasWithout(n), Denial: denial}
 	if q.DryRun || n == 0 || q.Whole && n < len(leaving.pods) {
@@ -223,7 +223,7 @@ func (p *Pacer) onlySet(ctx context.Context, w Workload, selector labels.Selecto
 			continue
 		}
 		if found != nil {
-			return nil, fmt.Sprintf("A rolling update of %s is under way, and which pods would go is not known until it has ended.", w), nil
+			return nil, fmt.Sprintf("A rolling update of %s is in progress; until it ends, the pods to remove are unknown.", w), nil
 		}
 		found = set
 	}
@@ -330,7 +330,7 @@ func (p *Pacer) mark(ctx context.Context, l leaving, n int) (others string, err 
 	first, _ := ranked(slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return !isActive(pod) }), n, p.clock.Now())
 	for _, pod := range first {
 		if !slices.ContainsFunc(all[:n], func(reserved *corev1.Pod) bool { return reserved.UID == pod.UID }) {
-			return fmt.Sprintf("Which pods would go has changed just now: pod %s would.", pod.Name), nil
+			return fmt.Sprintf("The pods to remove have just changed: pod %s is now one of them.", pod.Name), nil
 		}
 	}
 	return "", nil
@@ -365,7 +365,7 @@ func (p *Pacer) write(ctx context.Context, pod *corev1.Pod, cost string) error {
 		annotations[corev1.PodDeletionCost], annotations[v1alpha1.AnnotationDeletionCost] = &cost, &cost
 	}
 	if err := shell.Annotate(ctx, p.writer, read, &corev1.Pod{}, annotations); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("marking Pod %s/%s as one that goes: %w", pod.Namespace, pod.Name, err)
+		return fmt.Errorf("marking Pod %s/%s for removal: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }

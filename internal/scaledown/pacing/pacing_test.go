@@ -204,7 +204,7 @@ func TestAsk(t *testing.T) {
 		},
 		"a rolling update": {
 			kind: Deployment, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1)}, forecast: 9, sets: []*appsv1.ReplicaSet{setOf("a", 1), setOf("b", 1)},
-			question: Question{Workload: workloadOf(Deployment, 2), Wanted: 1}, want: 2, denial: "A rolling update of Deployment shop/web is under way",
+			question: Question{Workload: workloadOf(Deployment, 2), Wanted: 1}, want: 2, denial: "A rolling update of Deployment shop/web is in progress",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -72,11 +72,11 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Pod]) (ad
 		return admission.Verdict{Result: admission.Skipped}, nil
 	}
 	if reasons := content.IsLabelKey(key); len(reasons) > 0 {
-		return j.warn(write, fmt.Sprintf("annotation %s: %.100q is not a label key: %s; the pod is made without a domain",
+		return j.warn(write, fmt.Sprintf("annotation %s: %.100q is not a label key: %s; the pod is created without a domain",
 			v1alpha1.AnnotationSpreadOrdinals, key, strings.Join(reasons, "; "))), nil
 	}
 	if constraint := countingDomains(&pod.Spec); constraint != "" {
-		return j.warn(write, fmt.Sprintf("annotation %s: the spread constraint by %s has minDomains, and would count only the domain that the pod is given; set its nodeAffinityPolicy to Ignore; the pod is made without a domain",
+		return j.warn(write, fmt.Sprintf("annotation %s: the spread constraint by %s has minDomains and would count only the domain of this pod. Set its nodeAffinityPolicy to Ignore. The pod is created without a domain",
 			v1alpha1.AnnotationSpreadOrdinals, constraint)), nil
 	}
 	volumes, err := j.volumesOf(ctx, write.Namespace, pod)
@@ -86,7 +86,7 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Pod]) (ad
 	case volumes.pinned:
 		return admission.Verdict{Result: admission.Unchanged}, nil
 	case volumes.unbound != "":
-		return j.warn(write, fmt.Sprintf("annotation %s: volume %s may be made before the pod has a node, and in another domain; name a StorageClass with volumeBindingMode: WaitForFirstConsumer; the pod is made without a domain",
+		return j.warn(write, fmt.Sprintf("annotation %s: volume %s may be provisioned in another domain before the pod has a node. Use a StorageClass with volumeBindingMode: WaitForFirstConsumer. The pod is created without a domain",
 			v1alpha1.AnnotationSpreadOrdinals, volumes.unbound)), nil
 	}
 	nodes, err := j.nodes.list(ctx)
@@ -96,7 +96,7 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Pod]) (ad
 	places := placesOf(&pod.Spec, key, nodes)
 	domain, ok := spread.Assign(ordinal, places)
 	if !ok {
-		return j.warn(write, fmt.Sprintf("annotation %s: of %d domains by the label %s of nodes none has a node that takes ordinal %d now; the pod is made without a domain",
+		return j.warn(write, fmt.Sprintf("annotation %s: none of the %d domains by the node label %s has a node that takes ordinal %d now; the pod is created without a domain",
 			v1alpha1.AnnotationSpreadOrdinals, len(places), key, ordinal)), nil
 	}
 	patch, err := patch(&pod.Spec, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{domain}})
@@ -105,7 +105,7 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Pod]) (ad
 
 // warn is the verdict about a pod that is made as it is. Only the StatefulSet controller sees the warning, so it is logged, too.
 func (j judge) warn(write admission.Write[corev1.Pod], warning string) admission.Verdict {
-	j.log.Info("Pod is given no domain", "namespace", write.Namespace, "pod", write.Object.Name, "reason", warning)
+	j.log.Info("Pod gets no domain", "namespace", write.Namespace, "pod", write.Object.Name, "reason", warning)
 	return admission.Verdict{Warnings: []string{warning}}
 }
 

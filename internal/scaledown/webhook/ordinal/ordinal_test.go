@@ -192,7 +192,7 @@ func TestPodsAreGivenADomain(t *testing.T) {
 			},
 			want: []string{"b"}, result: admission.Changed,
 		},
-		"no usable domain": {pod: podOf(1), objects: []client.Object{node("n1", "a", cordoned)}, warning: "of 1 domains by the label " + zone},
+		"no usable domain": {pod: podOf(1), objects: []client.Object{node("n1", "a", cordoned)}, warning: "none of the 1 domains by the node label " + zone},
 		"a bad value":      {pod: podOf(1, func(p *corev1.Pod) { p.Annotations[v1alpha1.AnnotationSpreadOrdinals] = "a/b/c" }), objects: []client.Object{a}, warning: `"a/b/c" is not a label key`},
 		"a volume in one domain": {
 			pod: podOf(0, claims("scratch", "data")), objects: []client.Object{a, b, claim("scratch", "", "at-once"), atOnce, claim("data", "v"), volume("v", inB)}, result: admission.Unchanged,
@@ -213,9 +213,9 @@ func TestPodsAreGivenADomain(t *testing.T) {
 			}()}, result: admission.Unchanged,
 		},
 		"a claim that is bound at once": {
-			pod: podOf(1, claims("data")), objects: []client.Object{a, b, atOnce, claim("data", "", "at-once")}, warning: "volume data may be made before the pod has a node",
+			pod: podOf(1, claims("data")), objects: []client.Object{a, b, atOnce, claim("data", "", "at-once")}, warning: "volume data may be provisioned in another domain before the pod has a node",
 		},
-		"an ephemeral volume that is bound at once": {pod: podOf(1, ephemeral("at-once")), objects: []client.Object{a, b, atOnce}, warning: "volume data may be made before"},
+		"an ephemeral volume that is bound at once": {pod: podOf(1, ephemeral("at-once")), objects: []client.Object{a, b, atOnce}, warning: "volume data may be provisioned in another domain"},
 		"a spread over domains enough":              {pod: podOf(1, spread(func(*corev1.TopologySpreadConstraint) {})), objects: []client.Object{a, b}, warning: "the spread constraint by " + zone + " has minDomains"},
 		"a spread over all domains": {
 			pod: podOf(1, spread(func(c *corev1.TopologySpreadConstraint) { c.NodeAffinityPolicy = new(corev1.NodeInclusionPolicyIgnore) })), objects: []client.Object{a, b},

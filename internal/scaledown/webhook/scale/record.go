@@ -50,7 +50,7 @@ type record struct {
 }
 
 // errNotStored says that the write, which a record is about, is not stored.
-var errNotStored = errors.New("its write is not stored")
+var errNotStored = errors.New("the write is not stored")
 
 // records are in a ConfigMap from before the answer to a write until the leader has the workload say what is wanted of it. So a
 // process that ends in between loses nothing.
@@ -94,7 +94,7 @@ func (r *records) store(ctx context.Context, what record) error {
 		return err
 	}
 	if err := r.patch(ctx, types.MergePatchType, body); err != nil {
-		return fmt.Errorf("storing what is wanted of %s %s/%s in ConfigMap %s: %w", what.Kind, what.Namespace, what.Name, r.object, err)
+		return fmt.Errorf("storing the wanted replicas of %s %s/%s in ConfigMap %s: %w", what.Kind, what.Namespace, what.Name, r.object, err)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (r *records) store(ctx context.Context, what record) error {
 func (r *records) annotate(ctx context.Context, uid types.UID, text string) error {
 	var what record
 	if err := json.Unmarshal([]byte(text), &what); err != nil || what.UID != uid {
-		r.log.Info("A record of a scale-down makes no sense, and is removed", "record", text)
+		r.log.Info("Removing an unreadable record of a scale-down", "record", text)
 		return r.remove(ctx, uid, text)
 	}
 	w, err := pacing.Read(ctx, r.live, what.Kind, types.NamespacedName{Namespace: what.Namespace, Name: what.Name})
@@ -111,7 +111,7 @@ func (r *records) annotate(ctx context.Context, uid types.UID, text string) erro
 		return err
 	}
 	if w != nil && w.Object.GetUID() == uid && w.Replicas != what.Replicas {
-		return fmt.Errorf("%w: %s has %d replicas, and was given %d", errNotStored, w, w.Replicas, what.Replicas)
+		return fmt.Errorf("%w: %s has %d replicas instead of %d", errNotStored, w, w.Replicas, what.Replicas)
 	}
 	all, err := r.stored(ctx)
 	switch {
@@ -128,7 +128,7 @@ func (r *records) annotate(ctx context.Context, uid types.UID, text string) erro
 		values[v1alpha1.AnnotationPacedReplicas] = new(strconv.Itoa(int(what.Replicas)))
 	}
 	if _, err := pacing.Annotate(ctx, r.writer, *w, values); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("writing what is wanted of %s: %w", w, err)
+		return fmt.Errorf("writing the wanted replicas of %s: %w", w, err)
 	}
 	return r.remove(ctx, uid, text)
 }
@@ -166,7 +166,7 @@ func (r *records) stored(ctx context.Context) (map[string]string, error) {
 func (r *records) Start(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := r.look(ctx); err != nil && ctx.Err() == nil {
-			r.log.Error(err, "Scale-downs are not noted on their workloads; the next look follows")
+			r.log.Error(err, "Cannot read the records of scale-downs; trying again")
 		}
 	}, lookEvery)
 	return r.attempts.Wait()
@@ -219,7 +219,7 @@ func (r *records) attempt(ctx context.Context, uid types.UID, o *observation) {
 		if r.clock.Since(o.since) < patience {
 			return
 		}
-		r.log.Info("A scale-down does not go on", "record", o.text, "error", err.Error())
+		r.log.Info("A scale-down stops", "record", o.text, "error", err.Error())
 		err = r.remove(bounded, uid, o.text)
 	}
 	if err == nil || ctx.Err() != nil {
@@ -227,6 +227,6 @@ func (r *records) attempt(ctx context.Context, uid types.UID, o *observation) {
 	}
 	o.backoff.Fail(r.clock.Now(), lookEvery, longestBackoff)
 	if !apierrors.IsConflict(err) {
-		r.log.Error(err, "A scale-down is not noted on its workload, and is tried again", "record", o.text)
+		r.log.Error(err, "Cannot annotate the workload of a scale-down; trying again", "record", o.text)
 	}
 }

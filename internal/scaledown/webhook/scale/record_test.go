@@ -323,7 +323,7 @@ func TestWriteThatCannotBeRecorded(t *testing.T) {
 	j := judge{kind: pacing.StatefulSet, pacer: &allowing{replicas: 9}, namespaces: namespaces, live: none, keep: kept.store}
 	request := &admission.Request{Operation: "UPDATE", SubResource: "scale", Namespace: "shop", Name: "db"}
 	_, err := j.judge(t.Context(), request, []byte(`{"spec":{"replicas":3}}`), nil)
-	if err == nil || !strings.Contains(err.Error(), "storing what is wanted of StatefulSet shop/db in ConfigMap vicinity-system/vicinity-scale-downs: no room") {
+	if err == nil || !strings.Contains(err.Error(), "storing the wanted replicas of StatefulSet shop/db in ConfigMap vicinity-system/vicinity-scale-downs: no room") {
 		t.Error(err)
 	}
 }

@@ -78,7 +78,7 @@ func Register(mgr manager.Manager, o Options) error {
 func options(m *admission.Metrics) admission.Options {
 	return admission.Options{
 		Webhook: "scale", OnFailure: admission.FailClosed, Unjudged: admission.Failed, Metrics: m,
-		Complaint: "Scale-down is refused, since it cannot be judged",
+		Complaint: "Scale-down is refused, because it cannot be judged",
 		Advice:    "Try again. If it lasts, see the log of vicinity-controller. To let scale-downs through, remove the label " + v1alpha1.PaceScaleDown + " of the namespace",
 	}
 }
@@ -229,7 +229,7 @@ func (j judge) end(ctx context.Context, w *write) (admission.Verdict, error) {
 func (j judge) grant(ctx context.Context, w *write, wanted, replicas int32, denial string) (admission.Verdict, error) {
 	verdict := admission.Verdict{Result: admission.Changed}
 	if replicas > wanted && denial != "" && !w.next {
-		verdict.Warnings = []string{fmt.Sprintf("%s, and goes on to %d as budgets allow it. %s", may(w.before, replicas), wanted, denial)}
+		verdict.Warnings = []string{fmt.Sprintf("%s, and continues to %d as budgets allow it. %s", may(w.before, replicas), wanted, denial)}
 	}
 	var patch []shell.Operation
 	if replicas != w.after.Replicas {

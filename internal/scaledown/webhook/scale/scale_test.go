@@ -71,10 +71,10 @@ func TestScaleDowns(t *testing.T) {
 		"denied in a dry run":     {mode: v1alpha1.PaceDeny, replicas: 3, allowed: 8, whole: true, dryRun: true, denial: "asked for 3"},
 		"all may go":              {mode: v1alpha1.PaceDeny, replicas: 3, allowed: 3, whole: true},
 		"a scale-up where denied": {mode: v1alpha1.PaceDeny, replicas: 12, unasked: true},
-		"clamped":                 {mode: v1alpha1.PaceClamp, replicas: 3, allowed: 7, given: 7, warning: "may become 7 now, and goes on to 3", kept: "7 3"},
+		"clamped":                 {mode: v1alpha1.PaceClamp, replicas: 3, allowed: 7, given: 7, warning: "may become 7 now, and continues to 3", kept: "7 3"},
 		"clamped in a dry run":    {mode: v1alpha1.PaceClamp, replicas: 3, allowed: 7, given: 7, warning: "may become 7 now", dryRun: true},
 		"the same number again":   {mode: v1alpha1.PaceClamp, replicas: 3, allowed: 7, known: "3", given: 9, unasked: true},
-		"another number":          {mode: v1alpha1.PaceClamp, replicas: 5, allowed: 7, known: "3", given: 7, warning: "goes on to 5", kept: "7 5"},
+		"another number":          {mode: v1alpha1.PaceClamp, replicas: 5, allowed: 7, known: "3", given: 7, warning: "continues to 5", kept: "7 5"},
 		"a scale-up ends it":      {mode: v1alpha1.PaceClamp, replicas: 12, known: "3", unasked: true, kept: "12"},
 		"no mode":                 {mode: "", replicas: 3, unasked: true},
 	} {
