@@ -14,8 +14,12 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// mostNamed is how many things a sentence names.
-const mostNamed = 5
+const (
+	// maxMessage bounds the message of a condition, in bytes. The API has the same bound.
+	maxMessage = 32768
+	// mostNamed bounds the things that a sentence names.
+	mostNamed = 5
+)
 
 // Reasons of the conditions Valid and Satisfiable, the most severe first.
 const (
@@ -47,7 +51,7 @@ func Problems(w World, s disruption.State, m disruption.Measures) []metav1.Condi
 	}
 	if s.Budget.Invalid != "" {
 		valid.Status, valid.Reason = metav1.ConditionFalse, ReasonInvalid
-		valid.Message = limited(s.Budget.Invalid + ". No pod that the selector matches may be evicted until the spec is corrected.")
+		valid.Message = plaintext.Cut(s.Budget.Invalid+". No pod that the selector matches may be evicted until the spec is corrected.", maxMessage)
 		satisfiable.Status, satisfiable.Reason, satisfiable.Message = metav1.ConditionUnknown, ReasonInvalid, "The spec is invalid."
 		return []metav1.Condition{valid, satisfiable}
 	}
@@ -59,18 +63,9 @@ func Problems(w World, s disruption.State, m disruption.Measures) []metav1.Condi
 		said = append(said, found.Message)
 	}
 	if len(said) > 0 {
-		satisfiable.Message = limited(strings.Join(said, " "))
+		satisfiable.Message = plaintext.Cut(strings.Join(said, " "), maxMessage)
 	}
 	return []metav1.Condition{valid, satisfiable}
-}
-
-// limited cuts a message to the length that the API allows.
-func limited(message string) string {
-	const most = 32768
-	if len(message) <= most {
-		return message
-	}
-	return strings.ToValidUTF8(message[:most-3], "") + "..."
 }
 
 // Findings are full sentences about a valid budget: the most severe first, notes last.

@@ -21,6 +21,7 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/disruption/reservation"
 	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 const (
@@ -38,7 +39,7 @@ const (
 	retryFirst, retryLongest = time.Second, 30 * time.Second
 	// wakeTime is the time over which waiting pods are woken.
 	wakeTime = 500 * time.Millisecond
-	// maxMessage is the length that Kubernetes allows for a message, in characters.
+	// maxMessage bounds a message in bytes. Kubernetes allows as many characters.
 	maxMessage = 4000
 )
 
@@ -126,7 +127,7 @@ func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1
 		return r.wait(ctx, t, eviction, answer.Denial)
 	}
 	r.memory.decided(t)
-	if err := r.report(ctx, eviction, cut(admitted(answer)), true); err != nil {
+	if err := r.report(ctx, eviction, plaintext.Cut(admitted(answer), maxMessage), true); err != nil {
 		return 0, fmt.Errorf("completing Eviction %s: %w", client.ObjectKeyFromObject(eviction), err)
 	}
 	if _, own, _ := ownOf(eviction); own.StartTime != nil {
@@ -168,7 +169,7 @@ func admitted(answer reservation.Answer) string {
 
 // wait reports why the pod waits, if a report is due, and returns when to look again.
 func (r *reconciler) wait(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction, message string) (time.Duration, error) {
-	message = cut(message)
+	message = plaintext.Cut(message, maxMessage)
 	again := r.memory.denied(t)
 	_, own, _ := ownOf(eviction)
 	due, must := reportDue(own, message, r.clock.Now())
@@ -212,15 +213,6 @@ func (r *reconciler) report(ctx context.Context, eviction *lifecyclev1alpha1.Evi
 		own.CompletionTime = &now
 	}
 	return shell.Changed(r.client.Status().Update(ctx, changed))
-}
-
-// cut shortens a message to what Kubernetes allows.
-func cut(message string) string {
-	characters := []rune(message)
-	if len(characters) <= maxMessage {
-		return message
-	}
-	return string(characters[:maxMessage-1]) + "…"
 }
 
 // hold renews the reservations of a pod that another responder may delete.

@@ -252,13 +252,3 @@ func TestReservationsAreHeld(t *testing.T) {
 		t.Errorf("gone, it is renewed %d times and waits %s", b.renewed-4, after)
 	}
 }
-
-// The API refuses messages that are longer than maxMessage.
-func TestMessagesFit(t *testing.T) {
-	if got := []rune(cut(strings.Repeat("ä", 5000))); len(got) != maxMessage {
-		t.Errorf("%d characters", len(got))
-	}
-	if got := cut("short"); got != "short" {
-		t.Error(got)
-	}
-}
