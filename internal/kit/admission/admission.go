@@ -1,9 +1,8 @@
-// Package admission is what the admission webhooks have in common: it reads a review,
-// asks a Judge for a verdict, answers, counts and logs. It decides nothing about objects.
+// Package admission serves admission webhooks: it reads a review, asks a Judge for a verdict, answers, counts and logs. It decides
+// nothing about objects.
 //
-// A webhook's failure policy says what the answer is where there is no verdict: because
-// the review cannot be read, or the Judge fails or panics. It is to be the failurePolicy
-// of the webhook's configuration, which holds where the process cannot be reached.
+// The failure policy is the answer without a verdict: the review cannot be read, or the Judge fails or panics. It must equal the
+// failurePolicy of the webhook's configuration, which holds when the API server cannot reach the process.
 package admission
 
 import (
@@ -28,62 +27,57 @@ import (
 	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
-// FailurePolicy is the answer to a request that cannot be judged. Each webhook names one.
+// FailurePolicy is the answer to a request that cannot be judged.
 type FailurePolicy int
 
 const (
-	// FailClosed refuses the request with the status 429, after which clients try again.
+	// FailClosed refuses the request with status 429, which clients retry.
 	FailClosed FailurePolicy = iota
-	// FailOpen allows the request, with what the verdict has in spite of the failure.
+	// FailOpen answers by the verdict in spite of the failure. An empty verdict allows the request.
 	FailOpen
 )
 
-// Verdict is what a webhook says about a request.
+// Verdict is the decision of a webhook about a request.
 type Verdict struct {
-	// Faults are sentences about why it is refused. Without any it is allowed.
+	// Faults are sentences about errors in the object. Any fault refuses the request.
 	Faults []string
-	// Denial refuses the request although nothing is wrong with it.
+	// Denial refuses a request that is valid in itself.
 	Denial *Denial
-	// Warnings are sentences for whoever writes.
+	// Warnings are sentences for the client.
 	Warnings []string
 	// Patch is a JSON patch of the object, nil for none.
 	Patch []byte
-	// Result is how the request is counted. If it is empty, the rest of the verdict and
-	// the error decide.
+	// Result is the result that metrics count. If it is empty, it follows from the rest of the verdict and the error.
 	Result Result
 }
 
-// Denial is a refusal by what the cluster is like.
+// Denial is a refusal because of the state of the cluster.
 type Denial struct {
-	// Code and Reason say what clients do next: with TryAgain's they try again.
+	// Code and Reason decide whether clients retry.
 	Code    int32
 	Reason  metav1.StatusReason
 	Message string
-	// Cause, if not empty, tells programs what the request was refused for.
+	// Cause, if not empty, tells programs the reason of the refusal.
 	Cause metav1.CauseType
 }
 
-// AddPatch is a JSON patch that adds one value.
+// AddPatch makes a JSON patch that adds one value.
 func AddPatch(path string, value any) ([]byte, error) {
 	return json.Marshal([]shell.Operation{shell.Add(path, value)})
 }
 
-// TryAgain refuses a request for now. Clients are not told when to try again: those that find
-// a time do so at once and silently, inside of the call.
+// TryAgain refuses a request for now. It sets no Retry-After: clients that find one retry silently within the call.
 func TryAgain(message string) *Denial {
 	return &Denial{Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Message: message}
 }
 
-// Judge gives a verdict about one request at a time. The same Judge is used for many, so
-// that it can keep its memory.
+// Judge gives a verdict about one request at a time. It is reused for many requests, to reuse its memory.
 type Judge interface {
-	// Reset forgets the request before.
+	// Reset forgets the previous request.
 	Reset()
-	// Read reads the object of the request, or the stored one, which may be null. What it
-	// keeps of the text is valid until Reset.
+	// Read reads the object of the request, or the stored one, which may be null. Text that it keeps is valid until Reset.
 	Read(r *Reader, stored bool) error
-	// Judge gives the verdict when all of the request is read. An error says that not
-	// everything is known that the verdict depends on.
+	// Judge gives the verdict after the whole request is read. It returns an error if something that the verdict depends on is unknown.
 	Judge(ctx context.Context, r *Request) (Verdict, error)
 }
 
@@ -92,12 +86,11 @@ type Options struct {
 	// Webhook is its name in metrics and logs.
 	Webhook   string
 	OnFailure FailurePolicy
-	// Complaint is the message in the log about a request that was not judged in full, and
-	// Unjudged how it is counted if the Judge gave no verdict. There are defaults.
+	// Complaint is the log message for a request that was not judged in full. Unjudged is its result in metrics if there was no
+	// verdict. Both have defaults.
 	Complaint string
 	Unjudged  Result
-	// Advice is a sentence for people whose request is refused since it was not judged, and
-	// Cause tells programs what for.
+	// Advice is a sentence for people whose request is refused without a verdict. Cause tells programs the reason.
 	Advice  string
 	Cause   metav1.CauseType
 	Metrics *Metrics
@@ -110,7 +103,7 @@ type handler struct {
 	exchanges sync.Pool
 }
 
-// exchange is a request with its answer, in memory that is used again.
+// exchange is a request with its answer. Its memory is reused.
 type exchange struct {
 	body    bytes.Buffer
 	reader  Reader
@@ -119,14 +112,14 @@ type exchange struct {
 	answer  bytes.Buffer
 }
 
-// Sizes of reviews. An API server sends at most two objects of 3 MiB, and something
-// about them; memory for more than a usual large slice is not kept.
+// Sizes of reviews. An API server sends at most two objects of 3 MiB and some metadata. A buffer that outgrows a large slice is
+// dropped.
 const (
 	maxReview  = 7 << 20
 	keptReview = 2 << 20
 )
 
-// Register has a manager serve a webhook, which logs as the manager does.
+// Register has a manager serve a webhook, with the manager's logger.
 func Register(mgr manager.Manager, path string, newJudge func() Judge, o Options) {
 	o.Log = mgr.GetLogger().WithName("webhook").WithName(o.Webhook)
 	mgr.GetWebhookServer().Register(path, New(newJudge, o))
@@ -182,7 +175,7 @@ func (e *exchange) review(ctx context.Context, body io.Reader) (verdict Verdict,
 	return e.judge.Judge(ctx, &e.request)
 }
 
-// result is how a request is counted whose verdict does not say.
+// result is the result of a request whose verdict has none.
 func (v *Verdict) result(err error, unjudged Result) Result {
 	switch {
 	case len(v.Faults) > 0 || v.Denial != nil:
@@ -195,7 +188,6 @@ func (v *Verdict) result(err error, unjudged Result) Result {
 	return Allowed
 }
 
-// response is the answer to a request.
 func (h *handler) response(r *Request, verdict *Verdict, err error) *admissionv1.AdmissionResponse {
 	response := &admissionv1.AdmissionResponse{UID: types.UID(r.UID), Allowed: true, Warnings: verdict.Warnings}
 	switch {
@@ -228,7 +220,7 @@ func refuse(response *admissionv1.AdmissionResponse, code int32, reason metav1.S
 	response.Result = &metav1.Status{Code: code, Reason: reason, Message: message}
 }
 
-// write makes the text of the answer.
+// write encodes the answer.
 func (e *exchange) write(response *admissionv1.AdmissionResponse) error {
 	e.answer.Reset()
 	return json.NewEncoder(&e.answer).Encode(&admissionv1.AdmissionReview{

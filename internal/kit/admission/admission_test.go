@@ -170,7 +170,7 @@ func TestFailurePolicies(t *testing.T) {
 		{name: "another object", review: review(t, admissionv1.Create, "[]", ""), uid: "1", failure: "reading the object"},
 		{name: "no stored object", review: review(t, admissionv1.Update, object, "[]"), uid: "1", failure: "reading the stored object"},
 		{name: "half a review", review: create[:len(create)-10], uid: "1", failure: "unexpected EOF"},
-		{name: "more than a review", review: create + "{}", uid: "1", failure: "reading the review: something follows the review"},
+		{name: "more than a review", review: create + "{}", uid: "1", failure: "reading the review: text follows the review"},
 		{name: "two requests", review: `{"request":{"uid":"1"},"request":{"uid":"2"}}`, uid: "1", failure: "duplicate object member name"},
 		{name: "no review", failure: "reading the review: EOF"},
 		{name: "too large a review", review: strings.Repeat(" ", maxReview+1), failure: "reading the review: http: request body too large"},

@@ -6,37 +6,35 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Result is what became of a request, in one word. A webhook has few of them.
+// Result is the outcome of a request, as a label value of metrics.
 type Result string
 
-// The results of webhooks that say yes or no.
+// Results of validating webhooks.
 const (
 	Allowed Result = "allowed"
 	Warned  Result = "warned"
 	Refused Result = "refused"
 )
 
-// The results of webhooks that change what is written.
+// Results of mutating webhooks.
 const (
-	// Skipped requests are not the webhook's to look at.
-	Skipped Result = "skipped"
-	// Unchanged requests are as they should be.
+	// Skipped requests do not concern the webhook.
+	Skipped   Result = "skipped"
 	Unchanged Result = "unchanged"
-	// Changed requests were changed.
-	Changed Result = "changed"
-	// Restored requests were changed to what is stored, so that nothing is written.
+	Changed   Result = "changed"
+	// Restored requests were changed back to the stored object, so that nothing is written.
 	Restored Result = "restored"
 )
 
-// The results of requests with which something went wrong.
+// Results of requests with a failure.
 const (
-	// Degraded requests were answered without all that there was to know.
+	// Degraded requests were answered with incomplete knowledge.
 	Degraded Result = "degraded"
-	// Failed requests got the answer of the failure policy alone.
+	// Failed requests were answered by the failure policy alone.
 	Failed Result = "failed"
 )
 
-// Metrics are those of all webhooks of a process, told apart by the label webhook.
+// Metrics are shared by all webhooks of a process. The label webhook tells them apart.
 type Metrics struct {
 	duration *prometheus.HistogramVec
 	requests *prometheus.CounterVec
@@ -63,7 +61,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// Observe takes in a request that a webhook answered.
+// Observe counts a request that a webhook answered.
 func (m *Metrics) Observe(webhook string, result Result, took time.Duration) {
 	m.duration.WithLabelValues(webhook).Observe(took.Seconds())
 	m.requests.WithLabelValues(webhook, string(result)).Inc()

@@ -9,16 +9,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Reader reads a review from its beginning to its end. It takes strict JSON alone, also in
-// members that are skipped: an object with a member twice, or text that is not UTF-8, makes all of
-// a review unread. That assumes an API server, which encodes its reviews from objects and never
-// sends such text.
+// Reader reads a review once, from the beginning to the end. It requires strict JSON, even in skipped members: a duplicate member or
+// invalid UTF-8 makes the whole review unreadable. An API server encodes reviews from objects and never sends such text.
 type Reader struct {
 	text    []byte
 	decoder jsontext.Decoder
 }
 
-// reset begins with a text.
 func (r *Reader) reset(text []byte) {
 	r.text = text
 	r.decoder.Reset(bytes.NewBuffer(text))
@@ -27,7 +24,7 @@ func (r *Reader) reset(text []byte) {
 // Skip reads any value.
 func (r *Reader) Skip() error { return r.decoder.SkipValue() }
 
-// Raw reads any value, which is a part of the text; into is nil for null.
+// Raw reads any value as a part of the text. It sets into to nil for null.
 func (r *Reader) Raw(into *[]byte) error {
 	value, err := r.decoder.ReadValue()
 	if *into = nil; err == nil && value[0] != 'n' {
@@ -37,7 +34,7 @@ func (r *Reader) Raw(into *[]byte) error {
 	return err
 }
 
-// Text reads a string; into stays as it is for null.
+// Text reads a string. For null it leaves into unchanged.
 func (r *Reader) Text(into *string) error {
 	if err := r.want('"', "a string"); err != nil {
 		return err
@@ -49,7 +46,7 @@ func (r *Reader) Text(into *string) error {
 	return err
 }
 
-// Bool reads true or false; into is false for null.
+// Bool reads true or false. It sets into to false for null.
 func (r *Reader) Bool(into *bool) error {
 	if r.decoder.PeekKind() != 't' {
 		if err := r.want('f', "true or false"); err != nil {
@@ -61,8 +58,7 @@ func (r *Reader) Bool(into *bool) error {
 	return err
 }
 
-// Members reads an object, or null, which has no members. The function must read the value
-// of the member whose name it is given.
+// Members reads an object, or null, which has no members. The function must read the value of the named member.
 func (r *Reader) Members(member func(name string) error) error {
 	if err := r.want('{', "an object"); err != nil {
 		return err
@@ -83,7 +79,7 @@ func (r *Reader) Members(member func(name string) error) error {
 	return err
 }
 
-// want fails unless a value of a kind, or null, is next.
+// want fails unless the next value has a kind or is null.
 func (r *Reader) want(kind jsontext.Kind, what string) error {
 	switch found := r.decoder.PeekKind(); found {
 	case kind, 'n':
@@ -92,11 +88,11 @@ func (r *Reader) want(kind jsontext.Kind, what string) error {
 		_, err := r.decoder.ReadToken()
 		return err
 	default:
-		return fmt.Errorf("there is %v behind byte %d where %s should be", found, r.decoder.InputOffset(), what)
+		return fmt.Errorf("%v after byte %d instead of %s", found, r.decoder.InputOffset(), what)
 	}
 }
 
-// end fails unless nothing follows.
+// end fails if more text follows.
 func (r *Reader) end() error {
 	switch _, err := r.decoder.ReadToken(); {
 	case errors.Is(err, io.EOF):
@@ -104,19 +100,17 @@ func (r *Reader) end() error {
 	case err != nil:
 		return err
 	}
-	return errors.New("something follows the review")
+	return errors.New("text follows the review")
 }
 
-// Request is what a review says about a request, without its objects. What the API server
-// leaves out is empty.
+// Request has the members of a request without its objects. Members that the API server leaves out are empty.
 type Request struct {
 	UID, Operation, Namespace, Name, SubResource, User string
 
 	DryRun bool
 }
 
-// read reads a review, and has the Judge read the objects. When it fails, the request has
-// what was read before.
+// read reads a review and has the Judge read the objects. On failure the request keeps the members read so far.
 func (r *Request) read(review *Reader, judge Judge) error {
 	err := review.Members(func(name string) error {
 		if name != "request" {

@@ -18,16 +18,16 @@ func TestReaderErrors(t *testing.T) {
 		read       func(*Reader) error
 		want       string
 	}{
-		{"no object", `[]`, members, "there is [ behind byte 0 where an object should be"},
-		{"no string", ` 7`, func(r *Reader) error { return r.Text(new(string)) }, "there is number behind byte 0 where a string should be"},
-		{"no truth", `"true"`, func(r *Reader) error { return r.Bool(new(bool)) }, "there is string behind byte 0 where true or false should be"},
+		{"no object", `[]`, members, "[ after byte 0 instead of an object"},
+		{"no string", ` 7`, func(r *Reader) error { return r.Text(new(string)) }, "number after byte 0 instead of a string"},
+		{"no boolean", `"true"`, func(r *Reader) error { return r.Bool(new(bool)) }, "string after byte 0 instead of true or false"},
 		{"nothing", ` `, members, "EOF"},
 		{"half", `{"a":1`, members, "unexpected EOF"},
 		{"no JSON", `{"a":01}`, members, "invalid character '1'"},
 		{"a member twice", `{"a":1,"\u0061":2}`, members, "duplicate object member name"},
 		{"a member twice in a value that is skipped", `{"a":{"b":1,"b":2}}`, members, "duplicate object member name"},
 		{"no UTF-8", "{\"a\":\"\xff\"}", members, "invalid UTF-8"},
-		{"more", ` {}`, (*Reader).end, "something follows"},
+		{"text after the review", ` {}`, (*Reader).end, "text follows the review"},
 	} {
 		if err := test.read(readerOf(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", test.name, err, test.want)

@@ -8,8 +8,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// OfRequests makes Judges of a function about requests, with the texts of their object and of the stored one. Either is nil if there
-// is none, and both are valid until the function returns.
+// OfRequests makes Judges of a function. It gets the texts of the object and of the stored object, each nil if the request has none.
+// The texts are valid until the function returns.
 func OfRequests(judge func(ctx context.Context, r *Request, object, stored []byte) (Verdict, error)) func() Judge {
 	return func() Judge { return &requests{judge: judge} }
 }
@@ -35,14 +35,14 @@ func (q *requests) Judge(ctx context.Context, r *Request) (Verdict, error) {
 	return q.judge(ctx, r, q.object, q.stored)
 }
 
-// Write is a write to judge. Stored is nil where something new is made.
+// Write is a write to judge. Stored is nil for a creation.
 type Write[T any] struct {
 	Object, Stored *T
 	Namespace      string
 }
 
-// OfWrites makes Judges of a function about creations and updates of one kind of object.
-// They allow all other requests, those to subresources among them.
+// OfWrites makes Judges of a function about creations and updates of one kind of object. They allow all other requests, including
+// those to subresources.
 func OfWrites[T any](judge func(context.Context, Write[T]) (Verdict, error)) func() Judge {
 	return OfRequests(func(ctx context.Context, r *Request, object, stored []byte) (Verdict, error) {
 		operation := admissionv1.Operation(r.Operation)

@@ -3,32 +3,30 @@
 //
 // The rotator of cert-controller makes an authority and a certificate, keeps both in
 // one Secret, and writes the authority into the webhook configurations. This package
-// runs it, and serves the certificate as soon as the Secret changes. Nothing is mounted, so
-// there is no wait for a kubelet, and the key is in memory only.
+// runs the rotator and serves the certificate as soon as the Secret changes. Nothing is mounted:
+// no kubelet delays a renewal, and the key stays in memory.
 //
-// All replicas do the same. Of two that write the Secret at once, one gets a conflict and
-// takes what the other wrote.
+// All replicas do this. If two write the Secret at once, one gets a conflict and uses the other's certificate.
 //
 // # What it needs
 //
 // The Secret must exist, and may be empty; the chart makes it. The permissions are
 //
 //   - secrets, in Vicinity's namespace: get, list, watch and update of the one Secret. The
-//     right to create Secrets cannot be limited to a name, and gives the tokens of all
-//     accounts of the namespace, so a deleted Secret is made anew by the chart alone.
+//     right to create Secrets cannot be limited to a name, and would give access to the tokens of all
+//     accounts of the namespace. So only the chart creates the Secret again after a deletion.
 //   - mutatingwebhookconfigurations and validatingwebhookconfigurations of the group
 //     admissionregistration.k8s.io: get, list and watch, and update of those named.
-//     The rotator watches a kind only if it is given a name of it.
+//     The rotator watches a kind only if it has a name of that kind.
 //
-// and there must be a writable folder for temporary files, where the rotator waits for the
+// It also needs a writable folder for temporary files, where the rotator waits for the
 // certificate, without its key.
 //
 // # When the authority changes
 //
-// A new certificate of the same authority is trusted at once. The authority, which is valid
-// for ten years, is replaced together with the certificate that it signed, and an API server
-// refuses the new certificate until it sees the new authority: for less than a second the
-// webhooks are not called, and the failurePolicy of their configuration holds.
+// A new certificate of the same authority is trusted at once. The authority is valid for ten years, and is replaced together with
+// its certificate. An API server refuses the new certificate until it sees the new authority. For less than a second, the
+// failurePolicy of the webhook configurations holds.
 package certificates
 
 import (
@@ -44,23 +42,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Options are what the certificates are for. The authority is valid for ten years, the certificate for one. Both are
-// renewed 90 days before they end, which is looked at twice a day and whenever the Secret changes.
+// Options configure the certificates. The authority is valid for ten years, the certificate for one. Both are
+// renewed 90 days before they end, which is checked twice a day and whenever the Secret changes.
 type Options struct {
-	// Secret is where the authority and the certificate are kept.
+	// Secret keeps the authority and the certificate.
 	Secret types.NamespacedName
-	// Names are those that the API server calls the webhooks by: SERVICE.NAMESPACE.svc.
+	// Names are the host names of the webhooks: SERVICE.NAMESPACE.svc.
 	Names []string
-	// Mutating and Validating are the names of the webhook configurations that the
-	// authority is written into.
+	// Mutating and Validating are the names of the webhook configurations that get the authority.
 	Mutating, Validating []string
 
 	// Clients has the authorities of clients. A client must show a certificate of one of them. Without Clients, the webhooks answer
-	// anybody who can connect.
+	// every client that can connect.
 	Clients *Clients
 }
 
-// Certificates are those that the webhooks of a process serve with.
+// Certificates are the serving certificates of the webhooks of a process.
 type Certificates struct {
 	options Options
 	current atomic.Pointer[tls.Certificate]
@@ -68,24 +65,22 @@ type Certificates struct {
 	written chan struct{}
 }
 
-// New makes Certificates. There is none to serve with until a manager runs that they are
-// registered with.
+// New makes Certificates, which have a certificate once a manager runs that they are registered with.
 func New(o Options) (*Certificates, error) {
 	switch {
 	case o.Secret.Name == "" || o.Secret.Namespace == "":
-		return nil, fmt.Errorf("secret %q of the webhooks' certificate: it needs a namespace and a name", o.Secret)
+		return nil, fmt.Errorf("secret %q of the webhooks' certificate: a namespace and a name are required", o.Secret)
 	case len(o.Names) == 0:
-		return nil, errors.New("names of the webhooks' certificate: there must be one, SERVICE.NAMESPACE.svc")
+		return nil, errors.New("names of the webhooks' certificate: at least one is required, SERVICE.NAMESPACE.svc")
 	}
 	return &Certificates{options: o, written: make(chan struct{})}, nil
 }
 
-// Configure has a server use the certificates. It is one of the TLSOpts of the
-// manager's webhook server, which is made before the manager.
+// Configure has a server use the certificates. It is a TLSOpt of the manager's webhook server.
 func (c *Certificates) Configure(config *tls.Config) {
 	config.GetCertificate = c.get
 	if c.options.Clients != nil {
-		// Sessions that are resumed are verified, too.
+		// VerifyConnection also runs for resumed sessions.
 		config.ClientAuth, config.VerifyConnection = tls.RequireAnyClientCert, c.verifyClient
 	}
 }
@@ -99,13 +94,12 @@ func (c *Certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errNone
 }
 
-// Ready is a check for readyz: it passes when there is a certificate and the webhook
-// configurations have its authority.
+// Ready is a check for readyz. It passes once the process has a certificate and the webhook configurations have its authority.
 func (c *Certificates) Ready(*http.Request) error {
 	select {
 	case <-c.written:
 	default:
-		return errors.New("the webhook configurations do not have the authority of the certificate yet")
+		return errors.New("the webhook configurations lack the authority of the certificate so far")
 	}
 	_, err := c.get(nil)
 	return err

@@ -15,8 +15,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// Clients are the authorities of those who may ask the webhooks. Their file is looked at for each connection: a node
-// replaces it when the ConfigMap changes, and an authority that was taken out must not wait for a restart.
+// Clients are the authorities of the webhooks' clients. Each connection checks their file: the kubelet replaces it when the ConfigMap
+// changes, and the removal of an authority must not wait for a restart.
 type Clients struct {
 	file string
 	log  logr.Logger
@@ -24,7 +24,7 @@ type Clients struct {
 	mu      sync.Mutex
 	text    string
 	pool    *x509.CertPool
-	failure string // why the file could not be read last
+	failure string // of the last reading, empty if it succeeded
 }
 
 // ReadClients reads the authorities of clients from a file.
@@ -36,7 +36,7 @@ func ReadClients(file string, log logr.Logger) (*Clients, error) {
 	return c, nil
 }
 
-// read reads the file again, if it has changed. What cannot be read leaves the authorities as they were.
+// read reads the file if it has changed. On failure the authorities stay.
 func (c *Clients) read() error {
 	text, err := os.ReadFile(c.file)
 	if err != nil || string(text) == c.text {
@@ -60,9 +60,9 @@ func (c *Clients) authorities() *x509.CertPool {
 	}
 	if failure != c.failure {
 		if c.failure = failure; err != nil {
-			c.log.Error(err, "The authorities of clients cannot be read: those from before stay trusted", "file", c.file)
+			c.log.Error(err, "Cannot read the authorities of clients; the previous ones stay trusted", "file", c.file)
 		} else {
-			c.log.Info("The authorities of clients can be read again", "file", c.file)
+			c.log.Info("The authorities of clients are readable again", "file", c.file)
 		}
 	}
 	return c.pool
@@ -71,7 +71,7 @@ func (c *Clients) authorities() *x509.CertPool {
 // verifyClient accepts a client with a certificate of the authorities, and the process itself.
 func (c *Certificates) verifyClient(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
-		return errors.New("a client has no certificate")
+		return errors.New("the client shows no certificate")
 	}
 	leaf := state.PeerCertificates[0]
 	if own := c.current.Load(); own != nil && own.Leaf != nil && leaf.Equal(own.Leaf) {
@@ -87,11 +87,11 @@ func (c *Certificates) verifyClient(state tls.ConnectionState) error {
 	return err
 }
 
-// Serving is a check for readyz: it passes when the webhooks accept a connection at a port. Where they ask for a certificate, it shows
-// their own.
+// Serving is a check for readyz. It passes if the webhooks accept a connection at a port. If they require a client certificate, the
+// check shows their own.
 func (c *Certificates) Serving(port int) func(*http.Request) error {
 	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: 10 * time.Second}, Config: &tls.Config{
-		InsecureSkipVerify: true, // whether there is a server is asked, and nothing is said to it
+		InsecureSkipVerify: true, // only the connection is checked, and no data is sent
 		MinVersion:         tls.VersionTLS13,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return c.get(nil)

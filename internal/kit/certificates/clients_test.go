@@ -63,7 +63,7 @@ func writeAuthority(t *testing.T, file string, authority *tls.Certificate) {
 	}
 }
 
-// Who has no certificate of the authorities is not answered, where there are any.
+// With authorities configured, only clients with one of their certificates get an answer.
 func TestClientsAreKnown(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "ca.crt")
@@ -81,10 +81,10 @@ func TestClientsAreKnown(t *testing.T) {
 		with     *tls.Certificate
 		answered bool
 	}{
-		{"nobody is asked who it is", nil, nil, true},
+		{"no authorities", nil, nil, true},
 		{"the API server", clients, issue(t, authority), true},
 		{"a pod without a certificate", clients, nil, false},
-		{"one of another authority", clients, issue(t, other), false},
+		{"a certificate of another authority", clients, issue(t, other), false},
 	} {
 		c, err := New(Options{Secret: types.NamespacedName{Namespace: "vicinity-system", Name: "webhook"}, Names: []string{"a"}, Clients: test.clients})
 		if err != nil {
@@ -126,13 +126,13 @@ func TestClientsAreKnown(t *testing.T) {
 	}
 }
 
-// An authority that comes or goes does so without a restart.
+// Authorities change without a restart.
 func TestAuthoritiesOfClientsChange(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	first, second := issue(t, nil), issue(t, nil)
 	writeAuthority(t, file, first)
-	var said []string
-	clients, err := ReadClients(file, funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
+	var logged []string
+	clients, err := ReadClients(file, funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,12 +155,12 @@ func TestAuthoritiesOfClientsChange(t *testing.T) {
 	if err := shows(second); err != nil {
 		t.Errorf("the file is away: %v", err)
 	}
-	if err := shows(second); err != nil || len(said) != 1 || !strings.Contains(said[0], "stay trusted") || !strings.Contains(said[0], file) {
-		t.Errorf("that the file is away is said once: %q, %v", said, err)
+	if err := shows(second); err != nil || len(logged) != 1 || !strings.Contains(logged[0], "stay trusted") || !strings.Contains(logged[0], file) {
+		t.Errorf("the log about the missing file is %q, want one line: %v", logged, err)
 	}
 	writeAuthority(t, file, first)
-	if err := shows(first); err != nil || len(said) != 2 || !strings.Contains(said[1], "can be read again") {
-		t.Errorf("that it is there again is said: %q, %v", said, err)
+	if err := shows(first); err != nil || len(logged) != 2 || !strings.Contains(logged[1], "readable again") {
+		t.Errorf("the log about the file's return is %q: %v", logged, err)
 	}
 	if err := c.verifyClient(tls.ConnectionState{}); err == nil {
 		t.Error("a client without a certificate is taken")
@@ -224,7 +224,7 @@ func secretOf(t *testing.T, certificate *tls.Certificate) *corev1.Secret {
 	}}
 }
 
-// A certificate is served as soon as the Secret has it. A Secret that is deleted or holds none takes nothing away.
+// A certificate is served as soon as the Secret has it. A deleted, empty or broken Secret changes nothing.
 func TestRenewal(t *testing.T) {
 	c := &Certificates{}
 	l := &loader{certificates: c, folder: t.TempDir(), log: logr.Discard()}
@@ -249,7 +249,7 @@ func TestRenewal(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(l.folder, corev1.TLSCertKey)); err != nil {
-		t.Errorf("the rotator is not told: %v", err)
+		t.Errorf("the rotator's file is missing: %v", err)
 	}
 }
 
@@ -277,7 +277,7 @@ func serve(t *testing.T, c *Certificates) (call func(authority *tls.Certificate)
 	}
 }
 
-// No call fails while certificates of one authority follow each other, and none without the Secret.
+// No call fails while certificates of one authority are renewed, or after the Secret is deleted.
 func TestCallsDuringRenewals(t *testing.T) {
 	authority := issue(t, nil)
 	c := &Certificates{}
@@ -320,7 +320,7 @@ func TestCallsDuringRenewals(t *testing.T) {
 	}
 }
 
-// With a new authority, a client is refused until it trusts that one.
+// After a change of the authority, only clients that trust the new one connect.
 func TestNewAuthority(t *testing.T) {
 	first, second := issue(t, nil), issue(t, nil)
 	c := &Certificates{}
@@ -342,7 +342,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// TestOneSecretIsAskedFor lists and watches the Secret by its name, and leaves all else.
+// Lists and watches of Secrets get the name of the one Secret. Other requests stay unchanged.
 func TestOneSecretIsAskedFor(t *testing.T) {
 	sent := ""
 	s := selectSecret{secret: types.NamespacedName{Namespace: "system", Name: "webhook"}, next: roundTrip(func(request *http.Request) (*http.Response, error) {
@@ -364,7 +364,7 @@ func TestOneSecretIsAskedFor(t *testing.T) {
 			t.Errorf("%s %s: sent %s, %v; want %s", test.method, test.asked, sent, err, test.sent)
 		}
 		if got := request.URL.RequestURI(); got != test.asked {
-			t.Errorf("the request of the client is changed to %s", got)
+			t.Errorf("the client's own request is changed to %s", got)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// loader takes the certificate from the Secret each time it changes.
+// loader loads the certificate whenever the Secret changes.
 type loader struct {
 	certificates *Certificates
 	manager      manager.Manager
@@ -37,7 +37,7 @@ func (*loader) NeedLeaderElection() bool { return false }
 func (l *loader) Start(ctx context.Context) error {
 	defer func() {
 		if err := os.RemoveAll(l.folder); err != nil {
-			l.log.Error(err, "Temporary folder stays", "folder", l.folder)
+			l.log.Error(err, "Cannot remove a temporary folder", "folder", l.folder)
 		}
 	}()
 	secret := l.certificates.options.Secret
@@ -64,14 +64,14 @@ func (l *loader) Start(ctx context.Context) error {
 	return watched.Start(ctx)
 }
 
-var errGone = errors.New("webhooks are served as long as this process lives, and the next one cannot start without the Secret: upgrade the chart's release to have it made")
+var errGone = errors.New("webhooks are served while this process lives, but the next one cannot start without the Secret: create it with \"helm upgrade\"")
 
 // gone logs that the Secret was deleted, which has no effect until a process starts.
 func (l *loader) gone(any) {
 	l.log.Error(errGone, "Secret of the certificate is gone", "secret", l.certificates.options.Secret)
 }
 
-// load serves with a certificate from now on. One that is invalid changes nothing.
+// load starts to serve the certificate of a Secret. An invalid one changes nothing.
 func (l *loader) load(object any) {
 	secret, ok := object.(*corev1.Secret)
 	if !ok || len(secret.Data[corev1.TLSCertKey]) == 0 {
@@ -80,7 +80,7 @@ func (l *loader) load(object any) {
 	log := l.log.WithValues("secret", client.ObjectKeyFromObject(secret))
 	certificate, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		log.Error(err, "Secret holds no certificate that can be used")
+		log.Error(err, "Secret has no usable certificate")
 		return
 	}
 	if before := l.certificates.current.Swap(&certificate); before != nil && certificate.Leaf.Equal(before.Leaf) {
@@ -88,32 +88,31 @@ func (l *loader) load(object any) {
 	}
 	log.Info("Webhooks have a certificate", "names", certificate.Leaf.DNSNames, "notAfter", certificate.Leaf.NotAfter)
 	if err := os.WriteFile(filepath.Join(l.folder, corev1.TLSCertKey), secret.Data[corev1.TLSCertKey], 0o600); err != nil {
-		log.Error(err, "Rotator cannot be told that there is a certificate")
+		log.Error(err, "Cannot tell the rotator about the certificate")
 	}
 }
 
-// oneSecret is a manager that shows a single Secret of the API. The rotator makes a cache of
-// its own without options, which would list all Secrets of the namespace.
+// oneSecret is a manager whose clients list and watch a single Secret. The rotator makes its own cache without options, which would
+// list all Secrets of the namespace.
 type oneSecret struct {
 	manager.Manager
 	secret types.NamespacedName
 }
 
-// GetConfig is how the rotator's cache reaches the API.
+// GetConfig configures the clients of the rotator's cache.
 func (m oneSecret) GetConfig() *rest.Config {
 	config := rest.CopyConfig(m.Manager.GetConfig())
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return selectSecret{next, m.secret} })
 	return config
 }
 
-// selectSecret asks for a Secret by its name where Secrets are listed and watched, which is
-// what a role that names the Secret allows.
+// selectSecret adds the name of the Secret to lists and watches, as a role that names the Secret requires.
 type selectSecret struct {
 	next   http.RoundTripper
 	secret types.NamespacedName
 }
 
-// RoundTrip sends a request.
+// RoundTrip implements http.RoundTripper.
 func (s selectSecret) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Method == http.MethodGet && strings.HasSuffix(request.URL.Path, "/api/v1/namespaces/"+s.secret.Namespace+"/secrets") {
 		request = request.Clone(request.Context())

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// sampleTime is how long the quickest answer counts, before a slower one takes its place.
+// sampleTime is how long the quickest answer counts before a slower one replaces it.
 const sampleTime = 30 * time.Second
 
-// Clock notes what time it is at the API server, which says so in each answer. It can be used concurrently.
+// Clock reads the time of the API server from the Date header of its answers. It is safe for concurrent use.
 type Clock struct {
 	mu sync.Mutex
-	// server and local are times of one moment, as exact as the quickest answer made them.
+	// server and local are times of the same moment, by the quickest answer.
 	server, local time.Time
 	took          time.Duration
 }
@@ -24,9 +24,9 @@ func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper {
 		begun := time.Now()
 		response, err := next.RoundTrip(request)
 		if err != nil || strings.Contains(request.URL.Path, "/proxy/") {
-			return response, err // the time is that of what answers behind it
+			return response, err // the header is that of the server behind the proxy
 		}
-		// Answers of lists come in parts: this is when the first one was there.
+		// A list arrives in parts: this is the time of the first part.
 		if date, wrong := http.ParseTime(response.Header.Get("Date")); wrong == nil {
 			c.Note(date, begun, time.Since(begun))
 		}
@@ -34,7 +34,7 @@ func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// Note notes the time of an answer to a request that begun at a time and took a while.
+// Note records the date of an answer to a request that began at a time and took a while.
 func (c *Clock) Note(date, begun time.Time, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,7 +43,7 @@ func (c *Clock) Note(date, begun time.Time, took time.Duration) {
 	}
 }
 
-// Read is the time of the API server, zero if it is not known, and that of this machine at the same moment.
+// Read returns the time of the API server and that of this machine at the same moment. Both are zero if unknown.
 func (c *Clock) Read() (server, local time.Time) {
 	if c == nil {
 		return server, local
@@ -53,15 +53,15 @@ func (c *Clock) Read() (server, local time.Time) {
 	return c.server, c.local
 }
 
-// Ahead is by how much this machine's clock is ahead of the API server's at the least, and less than zero if it is
-// behind. It is zero while that is not known.
+// Ahead returns by how much this machine's clock is at least ahead of the API server's. It is negative if the clock is behind, and
+// zero if unknown.
 func (c *Clock) Ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.server.IsZero() {
 		return 0
 	}
-	// The server says whole seconds, and when it said so between the request and the answer is not known.
+	// The header has whole seconds, of an unknown moment between the request and the answer.
 	ahead := c.local.Sub(c.server)
 	return max(0, ahead-time.Second-c.took/2) + min(0, ahead+c.took/2)
 }

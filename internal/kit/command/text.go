@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ByteCount writes a number of bytes with a unit.
+// ByteCount formats a number of bytes with a unit.
 func ByteCount(bytes float64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB"}
 	unit := 0
@@ -20,7 +20,7 @@ func ByteCount(bytes float64) string {
 	return fmt.Sprintf("%.1f %s", bytes, units[unit])
 }
 
-// Pause waits for a time, or until the context ends, which is an error.
+// Pause waits for a time. It returns an error if the context ends first.
 func Pause(ctx context.Context, wait time.Duration) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -1,7 +1,5 @@
-// Package lifecycle finds out whether an API server serves EvictionRequests, an alpha API of
-// Kubernetes 1.37 that is off by default. Where it is served, pods keep the names of their
-// eviction responders, too: the API server drops them otherwise. The package uses nothing of the
-// API.
+// Package lifecycle detects whether an API server serves EvictionRequests, an alpha API of
+// Kubernetes 1.37 that is off by default. Without it, the API server drops the eviction responders of pods.
 package lifecycle
 
 import (
@@ -17,35 +15,34 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Every is how often a Detector looks again. It is one small request to the API server.
+// Every is the interval of a Detector. A look is one small request.
 const Every = time.Minute
 
-// resources are what has to be served.
+// resources must all be served.
 var resources = []string{"evictionrequests", "evictions", "evictions/status"}
 
-// server is the part of a discovery client that lists what is served.
+// server is the part of a discovery client that lists resources.
 type server interface {
 	ServerResourcesForGroupVersionWithContext(ctx context.Context, groupVersion string) (*metav1.APIResourceList, error)
 }
 
-// Detector knows whether the API is served. It is a runnable of a manager, on each replica.
+// Detector knows whether the API is served. It is a runnable of a manager that runs on each replica.
 type Detector struct {
 	server server
 	log    logr.Logger
 	served atomic.Bool
 }
 
-// NewDetector makes a Detector of a discovery client.
 func NewDetector(s server, log logr.Logger) *Detector { return &Detector{server: s, log: log} }
 
-// Served reports whether the API was served when the Detector last looked.
+// Served reports whether the API was served at the last look.
 func (d *Detector) Served() bool { return d.served.Load() }
 
 // Start implements manager.Runnable.
 func (d *Detector) Start(ctx context.Context) error {
 	d.Look(ctx)
 	if !d.Served() {
-		d.log.Info("EvictionRequests are not served: nothing answers them until they are", "api", lifecyclev1alpha1.SchemeGroupVersion.String())
+		d.log.Info("The API server does not serve EvictionRequests; they get no answer until it does", "api", lifecyclev1alpha1.SchemeGroupVersion.String())
 	}
 	wait.UntilWithContext(ctx, d.Look, Every)
 	return nil
@@ -54,7 +51,7 @@ func (d *Detector) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (d *Detector) NeedLeaderElection() bool { return false }
 
-// Look asks the API server. What was known stays if it does not answer.
+// Look asks the API server. Without an answer the last result stays.
 func (d *Detector) Look(ctx context.Context) {
 	list, err := d.server.ServerResourcesForGroupVersionWithContext(ctx, lifecyclev1alpha1.SchemeGroupVersion.String())
 	served := false
@@ -69,6 +66,6 @@ func (d *Detector) Look(ctx context.Context) {
 		})
 	}
 	if d.served.Swap(served) != served {
-		d.log.Info("EvictionRequests are served by now, or no longer", "served", served)
+		d.log.Info("Whether EvictionRequests are served has changed", "served", served)
 	}
 }

@@ -1,5 +1,5 @@
-// Package podcache says which pods a manager's cache has, and what of each. One cache of pods
-// serves all features of a process, and no feature gets less than it needs from another's choice.
+// Package podcache configures which pods a manager's cache has, and which fields. One cache of pods serves all features of a process.
+// It keeps what the most demanding feature needs.
 package podcache
 
 import (
@@ -12,33 +12,32 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// Need is what a feature needs of pods.
+// Need is the need of a feature.
 type Need int
 
-// The needs. The greater has all of the smaller.
+// The needs. A greater one includes the smaller ones.
 const (
-	// Addresses are those of pods with addresses of their own on a node.
+	// Addresses needs the pods on a node that have their own addresses.
 	Addresses Need = iota + 1
-	// Disruption is all pods, with what says whether they may be evicted.
+	// Disruption needs all pods, with the fields that evictions depend on.
 	Disruption
 )
 
-// Add adds pods to a manager's cache, unless it has what is needed already. Objects are handed
-// out uncopied.
+// Add adds pods to a manager's cache, unless the cache already meets the need. The cache returns objects without a copy.
 func Add(options *cache.Options, need Need) {
 	for object, has := range options.ByObject {
 		if _, ok := object.(*corev1.Pod); !ok {
 			continue
 		}
 		if has.Field == nil {
-			return // all of them
+			return // the cache has all pods
 		}
 		delete(options.ByObject, object)
 	}
 	shared := true
 	by := cache.ByObject{Transform: trimmed, UnsafeDisableDeepCopy: &shared}
 	if need == Addresses {
-		// A pod that finishes is as one that is deleted: it has given its addresses back.
+		// A finished pod counts as deleted: it has released its addresses.
 		by.Transform, by.Field = located, fields.AndSelectors(
 			fields.OneTermEqualSelector("spec.hostNetwork", "false"),
 			fields.OneTermNotEqualSelector("spec.nodeName", ""),
@@ -52,7 +51,7 @@ func Add(options *cache.Options, need Need) {
 	options.ByObject[&corev1.Pod{}] = by
 }
 
-// located keeps of a pod what says where it is.
+// located keeps the fields that locate a pod.
 func located(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -71,8 +70,7 @@ func where(pod *corev1.Pod) *corev1.Pod {
 	}
 }
 
-// trimmed keeps of a pod besides what says whether it may be evicted, by whom, and when its ReplicaSet
-// deletes it.
+// trimmed also keeps the fields that evictions and the ranking of ReplicaSets depend on.
 func trimmed(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -95,7 +93,7 @@ func trimmed(object any) (any, error) {
 	for i := range pod.Status.Conditions {
 		switch condition := pod.Status.Conditions[i]; condition.Type {
 		case corev1.PodReady, corev1.PodScheduled, corev1.DisruptionTarget:
-			// Messages and probe times are of no use here, and differ for each pod.
+			// Messages and probe times are unused, and differ for each pod.
 			kept.Status.Conditions = append(kept.Status.Conditions, corev1.PodCondition{
 				Type: condition.Type, Status: condition.Status, Reason: condition.Reason, LastTransitionTime: condition.LastTransitionTime,
 			})

@@ -17,13 +17,12 @@ type statusPatcher interface {
 	Status() client.SubResourceWriter
 }
 
-// WriteCondition merges one condition into those of an object of Kubernetes' own, which
-// becomes what the API server stores.
+// WriteCondition merges a condition into the status of an object of a built-in kind, and updates the object to the stored one.
 func WriteCondition(ctx context.Context, c statusPatcher, object client.Object, condition metav1.Condition) error {
 	return patchCondition(ctx, c, object, condition.Type, condition)
 }
 
-// RemoveCondition takes a condition off an object of Kubernetes' own.
+// RemoveCondition removes a condition from an object of a built-in kind.
 func RemoveCondition(ctx context.Context, c statusPatcher, object client.Object, name string) error {
 	return patchCondition(ctx, c, object, name, map[string]string{"$patch": "delete", "type": name})
 }
@@ -43,13 +42,12 @@ func patchCondition(ctx context.Context, c statusPatcher, object client.Object, 
 	return nil
 }
 
-// SameCondition reports whether two conditions say the same.
+// SameCondition compares conditions without their times.
 func SameCondition(a, b *metav1.Condition) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
 }
 
-// Transition is a condition with the time since when its status is what it is, by the one
-// before, which may be nil.
+// Transition sets LastTransitionTime. The condition before, which may be nil, keeps its time if the status is the same.
 func Transition(before *metav1.Condition, after metav1.Condition, now time.Time) metav1.Condition {
 	after.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
 	if before != nil && before.Status == after.Status {

@@ -13,18 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// IsEnding reports that nothing can be made in a namespace any more, since it is being
-// deleted. Its objects go by themselves, in any order, so this is no error, and there is
-// nothing to try again.
+// IsEnding reports whether a creation failed because the namespace is being deleted. That needs no retry: the namespace's objects are
+// deleted anyway.
 func IsEnding(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// eventSink writes events. One for a namespace that is being deleted counts as written,
-// so that a recorder does not log an error.
+// eventSink writes events. It reports success for a namespace that is being deleted, so that the recorder logs no error.
 type eventSink struct{ events.EventSink }
 
-// Create writes an event for the first time.
+// Create implements events.EventSink.
 func (s eventSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
 	created, err := s.EventSink.Create(ctx, event)
 	if IsEnding(err) {
@@ -33,8 +31,7 @@ func (s eventSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1
 	return created, err
 }
 
-// NewRecorder returns a recorder that writes events in the name of a component until the
-// context ends. Events of syncs that end later are dropped.
+// NewRecorder returns a recorder for the events of a component. It drops events after the context ends.
 func NewRecorder(ctx context.Context, mgr manager.Manager, component string) (events.EventRecorder, error) {
 	client, err := eventsclient.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -42,7 +39,7 @@ func NewRecorder(ctx context.Context, mgr manager.Manager, component string) (ev
 	}
 	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: client}})
 	if err := broadcaster.StartRecordingToSinkWithContext(log.IntoContext(ctx, mgr.GetLogger().WithName("events"))); err != nil {
-		return nil, fmt.Errorf("starting to tell events: %w", err)
+		return nil, fmt.Errorf("starting the event broadcaster: %w", err)
 	}
 	return broadcaster.NewRecorder(mgr.GetScheme(), component), nil
 }

@@ -10,18 +10,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Gatherer has changes that come in bursts handled together, a delay after the first of them.
+// Gatherer handles a burst of changes once, a delay after the first change.
 type Gatherer struct {
 	delay   time.Duration
 	noticed chan struct{}
 }
 
-// NewGatherer returns a Gatherer with a delay.
 func NewGatherer(delay time.Duration) *Gatherer {
 	return &Gatherer{delay: delay, noticed: make(chan struct{}, 1)}
 }
 
-// Notice notes a change.
 func (g *Gatherer) Notice() {
 	select {
 	case g.noticed <- struct{}{}:
@@ -29,8 +27,7 @@ func (g *Gatherer) Notice() {
 	}
 }
 
-// Source is a source of requests for a controller, which handles each burst by a function. A
-// burst for which that fails is handled again after another delay; the log says what failed.
+// Source makes a source that handles each burst. A failure is logged as what, and handled again after another delay.
 func (g *Gatherer) Source(what string, handle func(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error) source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		go func() {
@@ -45,7 +42,7 @@ func (g *Gatherer) Source(what string, handle func(context.Context, workqueue.Ty
 	})
 }
 
-// gather waits for a burst, and reports false if the context ends first.
+// gather waits for a burst. It returns false if the context ends first.
 func (g *Gatherer) gather(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():

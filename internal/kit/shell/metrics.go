@@ -7,7 +7,7 @@ import (
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// NewCounter makes a counter by one label, with the series of the values that are known from the start.
+// NewCounter makes a counter with one label. The given values have a series from the start.
 func NewCounter[T ~string](name, help, label string, values ...T) *prometheus.CounterVec {
 	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	for _, value := range values {
@@ -16,7 +16,7 @@ func NewCounter[T ~string](name, help, label string, values ...T) *prometheus.Co
 	return counter
 }
 
-// NewGauge makes a gauge that is read when metrics are.
+// NewGauge makes a gauge that calls read at each scrape.
 func NewGauge(name, help string, read func() int) prometheus.GaugeFunc {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(read()) })
 }

@@ -1,6 +1,5 @@
-// Package shell is the kit of the reconcilers: watches, notes of what they sync, writes that do not overwrite what they have not
-// seen, caches that are behind those writes, objects that end, conditions, events, metrics, waiting, bursts of changes, and a
-// health check of syncs that hang. It decides nothing.
+// Package shell is the kit of the reconcilers: watches, notes, guarded writes, caches that are behind those writes, conditions,
+// events, metrics, backoff, bursts of changes, and a health check for syncs that hang. It decides nothing.
 package shell
 
 import (
@@ -19,33 +18,32 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ErrChanged says that an object is not what it was when it was read, or is gone. The
-// sync has to begin again with what the cache will show.
+// ErrChanged reports that an object has changed since it was read, or is gone. The sync must start again from the cache.
 var ErrChanged = errors.New("the object has changed")
 
 // IsChanged reports whether an error is or wraps ErrChanged.
 func IsChanged(err error) bool { return errors.Is(err, ErrChanged) }
 
-// Operation is one of a JSON patch.
+// Operation is an operation of a JSON patch.
 type Operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value,omitempty"`
 }
 
-// Add is the operation that gives a member a value, whether or not it has one.
+// Add sets a member, whether or not it exists.
 func Add(path string, value any) Operation { return Operation{"add", path, value} }
 
-// Replace is the operation that gives a member that is there another value.
+// Replace sets a member that exists.
 func Replace(path string, value any) Operation { return Operation{"replace", path, value} }
 
-// Remove is the operation that takes a member away that is there.
+// Remove removes a member that exists.
 func Remove(path string) Operation { return Operation{"remove", path, nil} }
 
-// Test is the operation that fails unless a member has a value.
+// Test fails the patch unless a member has the value.
 func Test(path string, value any) Operation { return Operation{"test", path, value} }
 
-// Pointer is the path of an operation to a member, whose names may have slashes.
+// Pointer makes the path of an operation. Names may contain slashes.
 func Pointer(names ...string) string {
 	path := ""
 	for _, name := range names {
@@ -54,14 +52,13 @@ func Pointer(names ...string) string {
 	return path
 }
 
-// Guard is the operation that fails unless the object is still the one that was read. An
-// object of the same name that was made later has another resource version, too.
+// Guard fails the patch unless the object is unchanged since it was read. A later object of the same name has another resource
+// version, too.
 func Guard(object client.Object) Operation {
 	return Test("/metadata/resourceVersion", object.GetResourceVersion())
 }
 
-// SetLabel is a guarded patch that gives an object a label, or takes one that it has off if
-// there is no value.
+// SetLabel makes a guarded patch that sets a label, or removes an existing one if the value is empty.
 func SetLabel(object client.Object, label, value string) []Operation {
 	return set(object, "labels", object.GetLabels(), label, value)
 }
@@ -88,8 +85,8 @@ type patcher interface {
 	Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error
 }
 
-// Patch applies a guarded patch to an object, which becomes what the API server stores. The
-// error is ErrChanged if the guard fails or the object is gone.
+// Patch applies a guarded patch and updates the object to the stored one. It returns ErrChanged if the guard fails or the object is
+// gone.
 func Patch(ctx context.Context, c patcher, object client.Object, operations []Operation) error {
 	body, err := json.Marshal(operations)
 	if err != nil {
@@ -107,15 +104,13 @@ type deleter interface {
 	Delete(context.Context, client.Object, ...client.DeleteOption) error
 }
 
-// Delete deletes an object if it is the one that was read. The error is ErrChanged if it
-// is not.
+// Delete deletes an object that is unchanged since it was read. Otherwise it returns ErrChanged.
 func Delete(ctx context.Context, c deleter, object client.Object) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	return Changed(c.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version}))
 }
 
-// Changed is the error of a write that the API server checks for conflicts by itself:
-// ErrChanged for a conflict or an object that is gone.
+// Changed maps a conflict or a missing object to ErrChanged. It is for writes that the API server checks for conflicts itself.
 func Changed(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ErrChanged
@@ -123,13 +118,10 @@ func Changed(err error) error {
 	return err
 }
 
-// testFailed is what an API server answers to a patch whose test fails. It does not say
-// more, and uses the words for nothing else that it finds invalid: of a result that
-// breaks a rule it says which field of what, and of one that an admission webhook
-// refuses, which webhook.
+// testFailed is the API server's whole message for a patch whose test fails. Other invalid patches have other messages: a broken rule
+// names the field, and a refusal by a webhook names the webhook.
 var testFailed = apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "", 0, false).Status().Message
 
-// isGuardFailed recognizes a test that failed.
 func isGuardFailed(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsInvalid(err) {

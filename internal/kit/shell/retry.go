@@ -7,16 +7,14 @@ import (
 )
 
 const (
-	// BehindWait is when to look again at a cache that is behind a write, should its event
-	// be lost.
+	// BehindWait is the wait for a cache that is behind a write, in case its event is lost.
 	BehindWait = 5 * time.Second
-	// ConflictWait is when to try again after a conflict, should the event of the other
-	// write be lost. Until the cache shows that write, which takes long while the API server
-	// is overloaded, each attempt fails like the last.
+	// ConflictWait is the wait after a conflict, in case the event of the other write is lost. Retries fail until the cache shows that
+	// write, which takes long while the API server is overloaded.
 	ConflictWait = time.Second
 )
 
-// Outcome is how a sync or a write ended, as metrics have it.
+// Outcome is the result of a sync or a write, as a label value of metrics.
 type Outcome string
 
 // The outcomes.
@@ -26,10 +24,10 @@ const (
 	Failed   Outcome = "error"
 )
 
-// Outcomes are all of them.
+// Outcomes lists all outcomes.
 func Outcomes() []Outcome { return []Outcome{Done, Conflict, Failed} }
 
-// OutcomeOf is how something ended that may have failed.
+// OutcomeOf maps an error to an outcome.
 func OutcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
@@ -40,8 +38,8 @@ func OutcomeOf(err error) Outcome {
 	return Failed
 }
 
-// Finish is the end of a sync that wants to come back after some time, if it did not fail.
-// A conflict is no error, nor is a namespace that is being deleted.
+// Finish turns the end of a sync into a result. Without an error, the sync runs again after the given time. A conflict is no error,
+// nor is a namespace that is being deleted.
 func Finish(after time.Duration, err error) (reconcile.Result, Outcome, error) {
 	if IsEnding(err) {
 		return reconcile.Result{}, Done, nil
@@ -56,7 +54,7 @@ func Finish(after time.Duration, err error) (reconcile.Result, Outcome, error) {
 	}
 }
 
-// Sooner is the shorter of two waits, of which zero is none.
+// Sooner returns the shorter of two waits. Zero means no wait.
 func Sooner(a, b time.Duration) time.Duration {
 	if b > 0 && (a == 0 || b < a) {
 		return b
@@ -70,8 +68,7 @@ type Backoff struct {
 	retry    time.Time
 }
 
-// Fail notes a failure. The first one makes the first wait, and none is longer than the
-// longest.
+// Fail notes a failure. The wait starts at first and grows to longest.
 func (b *Backoff) Fail(now time.Time, first, longest time.Duration) {
 	b.Failures++
 	wait := longest
@@ -81,17 +78,16 @@ func (b *Backoff) Fail(now time.Time, first, longest time.Duration) {
 	b.retry = now.Add(wait)
 }
 
-// Wait is how long the next attempt has to wait.
+// Wait returns the time until the next attempt.
 func (b *Backoff) Wait(now time.Time) time.Duration { return max(0, b.retry.Sub(now)) }
 
-// Lasting is a value that has to stay the same for some time before it counts.
+// Lasting tracks a value that counts only after it has stayed the same for some time.
 type Lasting[T comparable] struct {
 	value T
 	since time.Time
 }
 
-// Left is how much longer a value has to stay, if it must for some time. A value other than
-// the last begins anew.
+// Left returns how much longer the value must stay the same. A new value starts the time again.
 func (l *Lasting[T]) Left(value T, now time.Time, need time.Duration) time.Duration {
 	if l.value != value {
 		l.value, l.since = value, now
@@ -99,5 +95,4 @@ func (l *Lasting[T]) Left(value T, now time.Time, need time.Duration) time.Durat
 	return max(0, l.since.Add(need).Sub(now))
 }
 
-// Reset forgets the value.
 func (l *Lasting[T]) Reset() { *l = Lasting[T]{} }

@@ -9,12 +9,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// stuckAfter is how long a sync may take. One that writes thousands of objects, one
-// after the other with an API server that is slow, takes minutes.
+// stuckAfter bounds a sync. Thousands of writes to a slow API server take minutes.
 const stuckAfter = 10 * time.Minute
 
-// Syncs are those under way. A process whose workers hang stays the leader and renews its
-// Lease, while its work is not done: it has to be ended.
+// Syncs tracks running syncs. A process with hanging workers stays the leader and renews its Lease without doing its work, so its
+// health check must fail.
 type Syncs struct {
 	clock clock.PassiveClock
 
@@ -22,15 +21,14 @@ type Syncs struct {
 	begun map[*syncing]time.Time
 }
 
-// syncing is one sync; it has a size, so that each has its own address.
+// syncing is a running sync. It is not empty, so that each has its own address.
 type syncing struct{ what string }
 
-// NewSyncs returns Syncs of which none is under way.
 func NewSyncs(now clock.PassiveClock) *Syncs {
 	return &Syncs{clock: now, begun: map[*syncing]time.Time{}}
 }
 
-// Begin notes a sync until end is called. Begin does nothing on nil Syncs.
+// Begin tracks a sync until end is called. On nil Syncs it does nothing.
 func (s *Syncs) Begin(what string) (end func()) {
 	if s == nil {
 		return func() {}
@@ -46,7 +44,7 @@ func (s *Syncs) Begin(what string) (end func()) {
 	}
 }
 
-// Alive is a health check, which fails while a sync takes longer than any should.
+// Alive is a health check. It fails while a sync runs longer than stuckAfter.
 func (s *Syncs) Alive(*http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,7 @@ type Handler[R comparable] = handler.TypedFuncs[client.Object, R]
 // Wake enqueues the requests that depend on an object.
 type Wake[R comparable] func(ctx context.Context, object client.Object, q Queue[R])
 
-// OnEvent wakes for every object that is listed, comes, goes, or changes. An update that leaves an object the same, if same is
-// given, does not count.
+// OnEvent wakes for every object that is listed, created, updated or deleted. If same is given, updates that it accepts are ignored.
 func OnEvent[R comparable](wake Wake[R], same func(before, after client.Object) bool) Handler[R] {
 	return Handler[R]{
 		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[client.Object], q Queue[R]) { wake(ctx, e.Object, q) },
@@ -33,7 +32,7 @@ func OnEvent[R comparable](wake Wake[R], same func(before, after client.Object) 
 	}
 }
 
-// OnChange is OnEvent without the objects of the first list: what the controller syncs is in a first list of its own.
+// OnChange is OnEvent without the objects of the initial list. The synced objects come from an initial list of their own.
 func OnChange[R comparable](wake Wake[R], same func(before, after client.Object) bool) Handler[R] {
 	h := OnEvent(wake, same)
 	h.CreateFunc = func(ctx context.Context, e event.TypedCreateEvent[client.Object], q Queue[R]) {

@@ -12,22 +12,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TrustFor is how long a write counts that the cache does not show. A cache is behind for
-// seconds at most. What it does not show for longer it never will: somebody else undid it,
-// or etcd was restored from a copy, after which resource versions are lower than before.
+// TrustFor is how long a write counts although the cache does not show it. A cache is behind for seconds at most. After that the write
+// was undone, or etcd was restored from a backup with lower resource versions.
 const TrustFor = 30 * time.Second
 
-// Trust is how long what was written last still counts.
+// Trust tracks how long the last write still counts.
 type Trust struct{ at time.Time }
 
 // Renew notes a write.
 func (t *Trust) Renew(now time.Time) { t.at = now }
 
-// Left is how long the last write still counts.
+// Left returns how long the last write still counts.
 func (t Trust) Left(now time.Time) time.Duration { return max(0, t.at.Add(TrustFor).Sub(now)) }
 
-// Behind reports whether an object in a cache is older than a write, by the resource
-// version that the write made.
+// Behind reports whether a cached object is older than a write that made the given resource version.
 func Behind(object client.Object, written string) bool {
 	if written == "" {
 		return false
@@ -42,27 +40,26 @@ type Written struct {
 	trust   Trust
 }
 
-// Note notes the object as a write has left it.
+// Note records the object that a write stored.
 func (w *Written) Note(object client.Object, now time.Time) {
 	w.version = object.GetResourceVersion()
 	w.trust.Renew(now)
 }
 
-// Pending reports whether the object in the cache is still to become what was written.
+// Pending reports whether the cached object is older than the write, and the write still counts.
 func (w Written) Pending(object client.Object, now time.Time) bool {
 	return Behind(object, w.version) && w.trust.Left(now) > 0
 }
 
-// Overlay is what was written of some objects of a namespace as long as the cache may not
-// show it. Without it an object that the cache does not show would be created twice. The
-// zero value is empty.
+// Overlay keeps written objects of a namespace until the cache shows them. Otherwise a sync would create an object twice. The zero
+// value is empty.
 type Overlay[T client.Object] struct {
 	trust   Trust
 	written map[string]T
 	deleted map[types.UID]bool
 }
 
-// Wrote notes an object as it was created or updated.
+// Wrote records a created or updated object.
 func (o *Overlay[T]) Wrote(object T, now time.Time) {
 	if o.written == nil {
 		o.written = map[string]T{}
@@ -71,7 +68,7 @@ func (o *Overlay[T]) Wrote(object T, now time.Time) {
 	o.written[object.GetName()] = object
 }
 
-// Deleted notes an object that was deleted.
+// Deleted records a deleted object.
 func (o *Overlay[T]) Deleted(object T, now time.Time) {
 	if o.deleted == nil {
 		o.deleted = map[types.UID]bool{}
@@ -81,11 +78,10 @@ func (o *Overlay[T]) Deleted(object T, now time.Time) {
 	delete(o.written, object.GetName())
 }
 
-// Forget drops what was known of an object, because a write to it failed.
+// Forget drops an object after a failed write.
 func (o *Overlay[T]) Forget(object T) { delete(o.written, object.GetName()) }
 
-// Current are the objects as they are by now, in the order of their names, by those that
-// the cache shows.
+// Current merges the cached objects with the recorded writes, sorted by name.
 func (o *Overlay[T]) Current(cached []T, now time.Time) []T {
 	if o.trust.Left(now) == 0 {
 		clear(o.written)
@@ -120,12 +116,11 @@ func (o *Overlay[T]) Current(cached []T, now time.Time) []T {
 	return current
 }
 
-// Pending reports whether the cache does not show all that was written.
+// Pending reports whether the cache lacks a recorded write.
 func (o *Overlay[T]) Pending() bool { return len(o.written)+len(o.deleted) > 0 }
 
-// Left is how long what the cache does not show still counts, zero if there is no such
-// thing. No event tells that the cache will never show it, as when somebody deletes an
-// object that has just been made.
+// Left returns how long the pending writes still count, zero without any. Sync again then: no event tells that the cache will never
+// show a write, as when another client deletes a new object.
 func (o *Overlay[T]) Left(now time.Time) time.Duration {
 	if !o.Pending() {
 		return 0
@@ -133,14 +128,14 @@ func (o *Overlay[T]) Left(now time.Time) time.Duration {
 	return o.trust.Left(now)
 }
 
-// Notes keep what a controller remembers of each thing that it syncs. The controller syncs a thing once at a time, so a note needs
-// no lock of its own. The zero value is empty.
+// Notes keeps a note for each key that a controller syncs. A controller syncs a key only once at a time, so a note needs no lock. The
+// zero value is empty.
 type Notes[K comparable, V any] struct {
 	mu sync.Mutex
 	of map[K]*V
 }
 
-// Of returns the note of a thing, which is made if there is none.
+// Of returns the note of a key, and makes it if necessary.
 func (n *Notes[K, V]) Of(key K, initial func() *V) *V {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -153,29 +148,29 @@ func (n *Notes[K, V]) Of(key K, initial func() *V) *V {
 	return n.of[key]
 }
 
-// Get returns the note of a thing, nil if there is none.
+// Get returns the note of a key, or nil.
 func (n *Notes[K, V]) Get(key K) *V {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.of[key]
 }
 
-// Has reports whether there is a note of a thing.
+// Has reports whether a key has a note.
 func (n *Notes[K, V]) Has(key K) bool { return n.Get(key) != nil }
 
-// Forget drops the note of a thing.
+// Forget drops the note of a key.
 func (n *Notes[K, V]) Forget(key K) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.of, key)
 }
 
-// All are the notes that there are.
+// All returns a copy of the map of notes.
 func (n *Notes[K, V]) All() map[K]*V {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return maps.Clone(n.of)
 }
 
-// Keys are the things with a note, in no order.
+// Keys returns the keys with a note, in no order.
 func (n *Notes[K, V]) Keys() []K { return slices.Collect(maps.Keys(n.All())) }

@@ -1,8 +1,7 @@
-// Package version says which version a program is and how it was built.
+// Package version reports the version of a program and how it was built.
 //
-// A release has its version and revision from the linker, since its programs are built
-// without a look at version control, so that the same sources make the same bytes. Any
-// other program has what the go command wrote into it.
+// A release gets its version and revision from the linker: its programs are built without version control, so that the same sources
+// give the same bytes. Other programs use the build info of the go command.
 package version
 
 import (
@@ -11,7 +10,7 @@ import (
 	"strings"
 )
 
-// What the linker writes into the programs of a release, by -X.
+// Set by the linker in the programs of a release, with -X.
 var (
 	released  string // the version, without v
 	revision  string
@@ -21,7 +20,7 @@ var (
 // Unknown is the version of a program that is no release.
 const Unknown = "devel"
 
-// Build is what a program knows about the way it was built.
+// Build describes how a program was built.
 type Build struct {
 	Version  string `json:"version"` // of the release or the module, or Unknown
 	Revision string `json:"revision,omitempty"`
@@ -31,8 +30,7 @@ type Build struct {
 	Platform string `json:"platform"`
 }
 
-// Released is the version that this program was released as, and that of the chart packaged with it; empty in a
-// program that is no release.
+// Released is the version of the release and of its chart. It is empty in other programs.
 func Released() string { return released }
 
 // Read returns how this program was built.
@@ -70,19 +68,18 @@ func Of(info *debug.BuildInfo) Build {
 		}
 	}
 	if b.Revision != "" && strings.Contains(b.Version, b.shortRevision()) {
-		// The go command makes a version up for a build that is between releases.
+		// The go command invents a version for a build between releases.
 		b.Version = Unknown
 	}
 	return b
 }
 
-// shortRevision is as much of the revision as people know it by.
 func (b Build) shortRevision() string {
 	const digits = 12
 	return b.Revision[:min(digits, len(b.Revision))]
 }
 
-// String is all of it on one line.
+// String formats the build on one line.
 func (b Build) String() string {
 	var source []string
 	if b.Revision != "" {
