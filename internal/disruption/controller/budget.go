@@ -74,7 +74,7 @@ func Add(ctx context.Context, mgr manager.Manager, l ledger, options Options) er
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: recorder, clock: clock.RealClock{}, options: options,
 	}, l)
 	if err := r.metrics.register(); err != nil {
-		return fmt.Errorf("registering metrics of TopologyDisruptionBudgets: %w", err)
+		return err
 	}
 	if err := r.add(mgr); err != nil {
 		return fmt.Errorf("adding the controllers of TopologyDisruptionBudgets: %w", err)

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/shell"
@@ -34,20 +33,9 @@ func newMetrics(m *memory, now clock.PassiveClock, top int) *metrics {
 		}),
 		budgets: newCollector(m, now, top),
 	}
-	for _, outcome := range shell.Outcomes() {
-		made.syncs.WithLabelValues(string(outcome))
-	}
-	return made
 }
 
-func (m *metrics) register() error {
-	for _, c := range []prometheus.Collector{m.syncs, m.writes, m.budgets} {
-		if err := crmetrics.Registry.Register(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (m *metrics) register() error { return shell.Register(m.syncs, m.writes, m.budgets) }
 
 func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
 

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"vicinity.dev/vicinity/internal/kit/shell"
 )
@@ -32,20 +31,9 @@ func newMetrics(m *memory) *metrics {
 			Buckets: prometheus.ExponentialBuckets(1, 3, 10),
 		}),
 	}
-	for _, outcome := range shell.Outcomes() {
-		made.syncs.WithLabelValues(string(outcome))
-	}
-	return made
 }
 
-func (m *metrics) register() error {
-	for _, c := range []prometheus.Collector{m.syncs, m.waiting, m.waited} {
-		if err := crmetrics.Registry.Register(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (m *metrics) register() error { return shell.Register(m.syncs, m.waiting, m.waited) }
 
 func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
 

@@ -89,7 +89,7 @@ func targetOf(eviction *lifecyclev1alpha1.Eviction) (target, bool) {
 func Add(mgr manager.Manager, l ledger, options Options) error {
 	r := newReconciler(mgr.GetClient(), l, clock.RealClock{}, options)
 	if err := r.metrics.register(); err != nil {
-		return fmt.Errorf("registering metrics of EvictionRequests: %w", err)
+		return err
 	}
 	return mgr.Add(&starter{mgr: mgr, reconciler: r, options: options})
 }
