@@ -10,55 +10,52 @@ type Rule string
 
 // The rules.
 const (
-	RuleNotCovered  Rule = "NotCovered"  // the pod is not the budget's
-	RuleGone        Rule = "Gone"        // the pod is pending, finished, terminating or on no node that is there: nothing is lost
+	RuleNotCovered  Rule = "NotCovered"  // the budget does not cover the pod
+	RuleGone        Rule = "Gone"        // the pod is pending, finished, terminating or on a deleted node, so nothing is lost
 	RuleReserved    Rule = "Reserved"    // admitted before
-	RuleExpiring    Rule = "Expiring"    // admitted before, and the reservation ends too soon for another try
-	RuleBreakGlass  Rule = "BreakGlass"  // everything is let through for a while
+	RuleExpiring    Rule = "Expiring"    // admitted before, but the reservation ends too soon for another try
+	RuleBreakGlass  Rule = "BreakGlass"  // break-glass admits everything
 	RuleUnit        Rule = "Unit"        // the pod's unit is down already
-	RuleUnhealthy   Rule = "Unhealthy"   // the pod is down already, and the budget is kept without it
+	RuleUnhealthy   Rule = "Unhealthy"   // the pod is down already, and the budget holds without it
 	RuleWithin      Rule = "Within"      // the budget allows it
-	RuleInvalid     Rule = "Invalid"     // the budget makes no sense
-	RuleDomain      Rule = "Domain"      // the pod's domain has no more to spare
+	RuleInvalid     Rule = "Invalid"     // the budget is invalid
+	RuleDomain      Rule = "Domain"      // the pod's domain can spare no pod
 	RuleTotal       Rule = "Total"       // too many are down in all domains
 	RuleDomains     Rule = "Domains"     // too many other domains are disturbed
 	RuleUnhealthyNo Rule = "UnhealthyNo" // the pod is down already, and the budget is exceeded
 )
 
-// Decision is the answer about one pod, with the numbers behind it.
+// Decision is the answer about a pod, with its numbers.
 type Decision struct {
 	Budget  string
-	Pod     string // its name, empty if the budget does not know it
+	Pod     string // its name, empty if the State lacks it
 	Allowed bool
-	// Reserve says that the eviction may be admitted only once the reservation that Tally.Reserve returns is stored.
+	// Reserve says that the eviction may be admitted only after the reservation of Tally.Reserve is stored.
 	Reserve bool
 	Rule    Rule
 	// Exceeded is the limit behind RuleUnhealthyNo: RuleDomain, RuleTotal or RuleDomains.
 	Exceeded Rule
 	// Limits are the limits as written.
 	Limits *Budget
-	// Domain has the numbers of the pod's domain before the eviction. If the pod's unit is in several domains, it is
-	// the first one without room.
+	// Domain has the numbers of the pod's domain before the eviction. For a unit in several domains, it is the first without room.
 	Domain DomainMeasure
-	// Total has the numbers of all domains of the pod's group. Desired and Allowed follow from MaxTotal, 0 without it.
+	// Total has the numbers of all domains of the pod's group. Desired and Allowed follow from MaxTotal and are 0 without it.
 	Total DomainMeasure
-	// Domains is how many there are.
+	// Domains is the number of domains.
 	Domains int
 	// Disturbed lists the disturbed domains of the group.
 	Disturbed []string
-	// DisturbedAnywhere is how many more domains may be disturbed, since missing pods may be of any.
+	// DisturbedAnywhere is the number of further domains that may be disturbed, because missing pods may belong to any.
 	DisturbedAnywhere int
-	// Down lists pods that are down in the pod's domain, by name, and why. For RuleTotal and RuleDomains it lists those
-	// of all domains, one domain after the other, for RuleDomains with those that have not settled. DownMore counts
-	// those that are not listed.
+	// Down lists the pods that are down in the pod's domain, by name. For RuleTotal and RuleDomains it lists those of all domains, domain
+	// by domain. For RuleDomains it includes pods that have not settled. DownMore counts the pods beyond the list.
 	Down     []DownPod
 	DownMore int
-	// The limits in force as numbers, -1 for none: MaxDown of the domain, MaxTotal, MaxDomains.
+	// The limits as numbers, -1 for none: of pods down in the domain, of pods down in all, of disturbed domains.
 	MaxDown, MaxTotal, MaxDomains int
-	// RetryAt, if not zero, is when time alone changes the answer: a domain settles, a reservation expires, or the
-	// break glass ends.
+	// RetryAt, if not zero, is when time alone changes the answer: a domain settles, a reservation expires, or break-glass ends.
 	RetryAt time.Time
-	Reason  string // of the break glass, or why the budget is invalid
+	Reason  string // of break-glass, or of the invalid budget
 }
 
 const maxListed = 20
@@ -77,15 +74,15 @@ const (
 	WhyNotReady    Why = "not ready"
 	WhyTerminating Why = "terminating"
 	WhyReserved    Why = "about to be evicted"
-	WhySettling    Why = "only just ready" // disturbs its domain, and is not down
+	WhySettling    Why = "only just ready" // disturbs its domain without being down
 )
 
-// Decide says whether a pod may be evicted now. Make a Tally for many decisions about one State.
+// Decide decides whether a pod may be evicted now. For many decisions about one State, make a Tally.
 func Decide(s *State, uid string, now time.Time) Decision {
 	return NewTally(s, now).Decide(uid)
 }
 
-// Decide says whether a pod may be evicted now.
+// Decide decides whether a pod may be evicted now.
 func (t *Tally) Decide(uid string) Decision {
 	b := &t.state.Budget
 	d := Decision{Budget: b.Name, Limits: b, Domains: len(t.domains), MaxDown: -1, MaxTotal: -1, MaxDomains: -1}
@@ -105,8 +102,7 @@ func (t *Tally) Decide(uid string) Decision {
 	r, reserved := t.reserved[uid]
 	switch {
 	case t.now.Before(b.BreakGlass.Until):
-		// No reservation is made: this must work when thousands of pods are evicted at once, and when nothing can be
-		// stored.
+		// Without a reservation: this must work for thousands of evictions at once, and when nothing can be stored.
 		d.Reason, d.RetryAt = b.BreakGlass.Reason, b.BreakGlass.Until
 		return d.allow(RuleBreakGlass)
 	case b.Invalid != "":
@@ -114,18 +110,18 @@ func (t *Tally) Decide(uid string) Decision {
 		return d
 	case len(cells) == 0 && p.Place == Uncovered:
 		return d.allow(RuleNotCovered)
-	case reserved && !r.lastsFor(t.now):
+	case reserved && !r.outlastsEviction(t.now):
 		d.Rule, d.RetryAt = RuleExpiring, r.Expires
 		return d
 	case reserved && p.isHealthy(): // the budget may allow less by now
 		if t.refuse(&d, cells, 0); d.Rule == "" {
 			return d.reserve(RuleReserved)
 		}
-		d.RetryAt = time.Time{} // its own reservation counts as down, so no time can be foretold
+		d.RetryAt = time.Time{} // unknown, because the pod's own reservation counts as down
 		return d
 	case reserved:
 		return d.reserve(RuleReserved)
-	case p.Pending || p.Place == Unplaced: // it may be ready when it is evicted
+	case p.Pending || p.Place == Unplaced: // reserve, because it may be ready when it is evicted
 		return d.reserve(RuleGone)
 	case p.Unit != "" && t.units[p.Unit].isDown:
 		return d.reserve(RuleUnit)
@@ -154,7 +150,6 @@ func (d Decision) reserve(rule Rule) Decision {
 	return d.allow(rule)
 }
 
-// describe writes the numbers of a domain into a decision.
 func (t *Tally) describe(d *Decision, at cell) {
 	g := t.group(at.group)
 	d.Domain = t.measure(g, at.domain)
@@ -175,15 +170,15 @@ func (t *Tally) describe(d *Decision, at cell) {
 	}
 }
 
-// breach is a limit that an eviction would exceed, and by how much.
+// breach is a limit that an eviction would exceed.
 type breach struct {
 	rule Rule
 	at   cell
 	by   int
 }
 
-// refuse sets the rule of a decision and its details if so many more pods may not go down in each of some domains: one
-// for a healthy pod, none for a pod that is down already.
+// refuse sets the rule of a decision and its details if the given number of further pods must not go down in each of the cells. The
+// number is 1 for a healthy pod and 0 for a pod that is down already.
 func (t *Tally) refuse(d *Decision, cells []cell, pods int) {
 	breaches := t.breaches(cells, pods)
 	if len(breaches) == 0 {
@@ -237,7 +232,7 @@ func (t *Tally) breaches(cells []cell, pods int) (found []breach) {
 	return append(found, disturbed...)
 }
 
-// list writes the pods that cause a breach into a decision.
+// list adds the pods that cause a breach to a decision.
 func (t *Tally) list(d *Decision, b breach) {
 	g := t.group(b.at.group)
 	from := g.domains
@@ -272,7 +267,7 @@ func whyDown(p *Pod) Why {
 	return WhyNotReady
 }
 
-// ends is when time alone ends a breach, if it does.
+// ends returns when time alone ends a breach, if it does.
 func (t *Tally) ends(b breach, cells []cell) (time.Time, bool) {
 	g := t.group(b.at.group)
 	switch b.rule {
@@ -285,7 +280,7 @@ func (t *Tally) ends(b breach, cells []cell) (time.Time, bool) {
 		}
 		return nth(ends, b.by)
 	}
-	// It makes no difference whether the pod's own domains settle.
+	// Whether the pod's own domains settle makes no difference.
 	others, known := []time.Time{}, 0
 	for i := range g.domains {
 		d := &g.domains[i]
@@ -307,7 +302,7 @@ func (t *Tally) ends(b breach, cells []cell) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// nth is the n-th of some times. It sorts them.
+// nth returns the n-th of some times, and sorts them.
 func nth(times []time.Time, n int) (time.Time, bool) {
 	if n > len(times) {
 		return time.Time{}, false
@@ -316,8 +311,8 @@ func nth(times []time.Time, n int) (time.Time, bool) {
 	return times[n-1], true
 }
 
-// Reserve adds the reservation of an eviction that Decide says to reserve, and reports whether it must be stored. It
-// keeps an existing one, which loses its holder if that is another.
+// Reserve adds the reservation of an eviction that Decide says to reserve, and reports whether it must be stored. An existing
+// reservation stays, and loses its holder if that differs.
 func (t *Tally) Reserve(uid, holder string) (r Reservation, changed bool) {
 	r, found := t.reserved[uid]
 	if found {
@@ -341,7 +336,7 @@ func (t *Tally) Reserve(uid, holder string) (r Reservation, changed bool) {
 	return r, true
 }
 
-// takeDown counts a reserved pod that is healthy as down in everything that was counted already.
+// takeDown counts a healthy pod with a reservation as down in all numbers counted so far.
 func (t *Tally) takeDown(i int32, r Reservation) {
 	p := &t.state.Pods[i]
 	if g := t.groups[p.Group]; g != nil && p.Place == Covered {

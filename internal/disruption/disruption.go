@@ -1,31 +1,30 @@
 // Package disruption decides whether a pod may be evicted now, by a budget for each
 // failure domain. The webhook of evictions, the responder to eviction requests, explain and
-// rollouts all ask Decide, so that these cannot disagree.
+// rollouts all ask Decide, so they cannot disagree.
 //
-// The invariant: however many deciders there are, whatever order they act in and wherever
-// one of them ends, no eviction is admitted after which the pods that are down in a domain,
-// or in all of them, or the domains that are disturbed, exceed the budget. It holds
-// if each decider
+// The invariant: no admitted eviction exceeds the budget. This holds for the pods that are down in a
+// domain, those that are down in all domains, and the disturbed domains. It holds for any number of deciders, in
+// any order, and wherever one of them ends, if each decider
 //
 //   - decides by a State whose reservations are those of the stored budget,
-//   - has seen the pods, all at one moment, at least as new as the version that the budget
-//     names, since the reservations of pods that had gone by then are not listed any more; and
-//     as new as the pod that it decides about,
+//   - has seen all pods at one moment, at least as new as the version that the budget
+//     names: reservations of pods that were gone by then are no longer listed. It has also seen
+//     a version as new as the pod that it decides about,
 //   - stores what Decide says to reserve before it answers, with a write that fails if
 //     the stored budget changed meanwhile,
-//   - raises the version that the budget names, with the same write, to that of the pods it
-//     has seen if it drops reservations of pods that have gone (Release), and to that of the
-//     pod if it reserves: who has not seen that pod yet would take it for one that has gone,
-//   - gives up no reservation but its own, and that only while no other request for the same
-//     pod was admitted by it (Reservation.Holder),
+//   - raises, with the same write, the version that the budget names: to that of the seen pods if it
+//     drops reservations of gone pods (Release), and to that of the pod if it
+//     reserves. Otherwise a decider that has not seen the pod yet would take it for gone,
+//   - gives up only its own reservations, and only while no other request for the same
+//     pod was admitted by them (Reservation.Holder),
 //   - admits no eviction that takes longer than EvictionTime, by a clock that is less than
 //     ClockSkew off those of the others,
-//   - takes a reservation that has expired for over only after a live read of its pod: what it
-//     has seen of the pods may be older than the eviction,
-//   - admits an eviction for which no limit is asked, since the pod or its unit is down already,
-//     only if a live read after that of the budget says so, too: others may have counted on the pod.
+//   - treats an expired reservation as over only after a live read of its pod: the pods that it
+//     has seen may be older than the eviction,
+//   - admits an eviction without asking a limit, because the pod or its unit is down already,
+//     only if a live read after that of the budget confirms it: others may have counted on the pod.
 //
-// Pods that go down by themselves are counted as soon as they are seen.
+// Pods that go down by themselves count as soon as they are seen.
 package disruption
 
 import (
@@ -38,8 +37,8 @@ type Amount struct {
 	Percent bool
 }
 
-// Of is the number of pods in one of the domains, of all expected pods. A percentage is taken of a domain's exact share
-// and rounded up, as a PodDisruptionBudget rounds minAvailable and maxUnavailable alike.
+// Of returns the number of pods for one of the domains. A percentage applies to the domain's exact share of the expected pods and is
+// rounded up, as a PodDisruptionBudget rounds both minAvailable and maxUnavailable.
 func (a Amount) Of(expected, domains int) int {
 	if !a.Percent {
 		return a.Value
@@ -48,43 +47,40 @@ func (a Amount) Of(expected, domains int) int {
 	return (a.Value*expected + whole - 1) / whole
 }
 
-// Budget says what is allowed, with exactly one of MinAvailable and MaxUnavailable. It holds for each group of pods by
-// itself.
+// Budget has the limits. Exactly one of MinAvailable and MaxUnavailable is set. The limits hold for each group of pods separately.
 type Budget struct {
 	Name string // namespace/name
-	// Keys are the node labels whose values are the domains, for sentences only.
+	// Keys are the node labels whose values name the domains. Only sentences use them.
 	Keys []string
-	// MinAvailable and MaxUnavailable are for each domain.
+	// MinAvailable and MaxUnavailable hold for each domain.
 	MinAvailable, MaxUnavailable *Amount
-	MaxTotal                     *Amount // of pods that are down, in all domains
-	MaxDomains                   *int    // that are disturbed
-	// Settle is how long pods must be ready before their domain counts as undisturbed.
+	MaxTotal                     *Amount // pods that may be down in all domains together
+	MaxDomains                   *int    // domains that may be disturbed
+	// Settle is the time that pods must be ready before their domain counts as undisturbed.
 	Settle time.Duration
 	// AlwaysAllowUnhealthy allows the eviction of pods that are not ready at any time.
 	AlwaysAllowUnhealthy bool
-	// BreakGlass lets everything through until its time.
-	BreakGlass BreakGlass
-	// Invalid says why the budget makes no sense. No pod of it may be evicted then.
+	BreakGlass           BreakGlass
+	// Invalid says why the budget is invalid. An invalid budget admits no eviction.
 	Invalid string
 }
 
-// BreakGlass lets every eviction through for a while.
+// BreakGlass admits every eviction until a time.
 type BreakGlass struct {
 	Until  time.Time
 	Reason string
 }
 
-// State is all that a decision depends on.
+// State is the whole input of a decision.
 type State struct {
 	Budget Budget
-	// Domains are the sorted domains that have or can have pods. A budget without keys has the one domain "".
+	// Domains are the domains that have or can have pods, sorted. A budget without keys has the one domain "".
 	Domains []string
 	Owners  []Owner
-	// Pods are all selected pods, by name.
+	// Pods are all selected pods, sorted by name.
 	Pods         []Pod
 	Reservations []Reservation
-	// Disturbed are the domains that the stored status has as disturbed. If several domains could lack a pod, these are
-	// the ones that do.
+	// Disturbed are the disturbed domains of the stored status. If a missing pod could belong to several domains, it belongs to these.
 	Disturbed []DomainKey
 }
 
@@ -93,35 +89,34 @@ type DomainKey struct {
 	Group, Domain string
 }
 
-// Owner asks for pods. A pod whose owner is not listed is expected as it is.
+// Owner asks for pods. A pod without a listed owner is expected as it is.
 type Owner struct {
-	ID       string // kind/name, for people too
+	ID       string // kind/name, also shown to people
 	Replicas int
-	// Group is the group of its pods. With ManyGroups its pods are in several, and a missing pod may be of any.
+	// Group is the group of its pods. With ManyGroups they are in several, and a missing pod may belong to any.
 	Group      string
 	ManyGroups bool
 }
 
-// Place says whether a budget covers the node of a pod.
+// Place says where a pod is, from the view of a budget.
 type Place int
 
 // The places.
 const (
 	Unplaced  Place = iota // not scheduled yet, or on a node that was deleted
 	Covered                // in a domain
-	Uncovered              // on a node that the budget does not cover
+	Uncovered              // on a node outside the budget
 )
 
-// Pod is a pod that the selector of a budget matches.
+// Pod is a pod that the budget selects.
 type Pod struct {
 	UID, Name string
 	Owner     string // ID of the Owner, empty if none is known
 	Group     string
 	Place     Place
-	// Domain is the domain of the pod's node. A pod without a node has one if it can only go there.
+	// Domain is the domain of the pod's node. A pod without a node has a domain if it fits no other.
 	Domain string
-	// Unit, if not empty, names a set of pods that can only be disrupted together. It counts as one pod in each domain
-	// that has pods of it.
+	// Unit, if not empty, names a set of pods that are only disrupted together. A unit counts as one pod in each domain where it has pods.
 	Unit string
 
 	Pending     bool // not running yet
@@ -134,36 +129,35 @@ type Pod struct {
 // isHealthy reports whether the pod serves.
 func (p *Pod) isHealthy() bool { return p.Ready && !p.Pending && !p.Terminating && !p.Finished }
 
-// Reservation is an admitted eviction. Its pod counts as down while it is listed and has not expired.
+// Reservation is an admitted eviction. Its pod counts as down until it expires or is no longer listed.
 type Reservation struct {
 	UID, Pod string
 	Expires  time.Time
-	// Holder is the request that made it, which may give it up if another webhook denies the eviction. It is empty if
-	// more than one request was admitted by it: none of them knows what became of the others.
+	// Holder is the request that made the reservation, and that may give it up if another webhook denies the eviction. It is empty if
+	// several requests were admitted by the reservation: none of them knows the outcome of the others.
 	Holder string
 }
 
 const (
-	// ReservationTime is how long a reservation lasts. A retry never extends it: otherwise a pod whose eviction
-	// something else refuses would hold it for ever.
+	// ReservationTime is how long a reservation lasts. A retry never extends it. Otherwise a pod whose eviction is always refused
+	// elsewhere would hold it forever.
 	ReservationTime = 2 * time.Minute
-	// EvictionTime is the longest time that an API server works on a request.
+	// EvictionTime bounds the time that an API server works on a request.
 	EvictionTime = time.Minute
-	// ClockSkew is how far the clocks of deciders may be apart.
+	// ClockSkew bounds the difference between the clocks of deciders.
 	ClockSkew = 10 * time.Second
 )
 
-// isActive reports whether the reservation counts.
 func (r *Reservation) isActive(now time.Time) bool { return now.Before(r.Expires) }
 
-// lastsFor reports whether an eviction admitted now ends before the reservation does.
-func (r *Reservation) lastsFor(now time.Time) bool {
+// outlastsEviction reports whether an eviction admitted now ends before the reservation does.
+func (r *Reservation) outlastsEviction(now time.Time) bool {
 	return !now.Add(EvictionTime + ClockSkew).After(r.Expires)
 }
 
-// Release divides the reservations into those to keep and those whose pods have gone or are about to go. The latter may
-// be dropped, expired or not, if the version of the pods is stored with the same write, since others may have seen
-// less. Neither result has reservations that expired while their pods are there.
+// Release divides the reservations into those to keep and those whose pods are gone or going. A write may drop the latter, expired or
+// not, if it also stores the version of the pods: other deciders may have seen older pods. Neither result has reservations that expired
+// before their pods went.
 func Release(s *State, now time.Time) (kept, gone []Reservation) {
 	if len(s.Reservations) == 0 {
 		return nil, nil

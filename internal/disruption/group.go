@@ -12,12 +12,12 @@ type group struct {
 	domains []domain
 
 	expected int
-	missing  int // those of the expected that have no place
-	// elsewhere is how many more are missing if terminating pods were replaced already. They count in each domain, but
+	missing  int // expected pods without a place
+	// elsewhere is the number of further missing pods if terminating pods have been replaced already. They count in each domain, but
 	// not in the total.
 	elsewhere int
-	anywhere  int // those of missing and elsewhere that may be of any domain
-	// unknown is how many of those may be of domains that do not count as disturbed.
+	anywhere  int // missing and elsewhere pods that may belong to any domain
+	// unknown is the number of anywhere pods that may belong to domains that do not count as disturbed.
 	unknown int
 
 	healthy, down, disturbed int
@@ -28,33 +28,33 @@ type group struct {
 
 // domain has the numbers of one domain of a group.
 type domain struct {
-	size    int // pods that have their place there, and are not finished
+	size    int // pods placed there that are not finished
 	healthy int
-	down    int // without those that may be of any domain
-	missing int // counted as down
-	surplus int // not healthy, and not counted as down, since more pods are there than expected
-	// unhealthy counts pods that are not ready or are terminating: they may be surplus.
+	down    int // without the anywhere pods
+	missing int // also counted in down
+	surplus int // unhealthy pods that do not count as down, because there are more pods than expected
+	// unhealthy counts pods that are not ready or are terminating, and so may be surplus.
 	unhealthy int
 
 	disturbed bool
-	// stuck says that time alone does not end the disturbance. Otherwise it ends at settledAt.
+	// stuck means that time alone does not end the disturbance. Otherwise it ends at settledAt.
 	stuck     bool
 	settledAt time.Time
 
-	downPods []int32     // in their order
-	settling []int32     // pods that are ready, and not for long enough, in their order
-	ends     []time.Time // of the reservations by which alone pods are down
+	downPods []int32     // sorted
+	settling []int32     // pods that have not been ready for long enough, sorted
+	ends     []time.Time // of the reservations that alone keep pods down
 }
 
-// census has what the count of a group finds besides the numbers of each domain.
+// census has the numbers of a group beyond those of its domains, while it is counted.
 type census struct {
 	expected int
 	placed   int
-	// byUnit counts pods without a place that are counted with their unit.
+	// byUnit counts pods without a place that count with their unit.
 	byUnit int
-	// bound counts pods without a place by the only domain where they can be.
+	// bound counts pods without a place that fit only one domain, by domain.
 	bound []int
-	// ending counts terminating pods of owners by domain, without units.
+	// ending counts terminating pods of owners by domain, without those of units.
 	ending []int
 	units  map[*unit]bool
 }
@@ -78,7 +78,7 @@ func (t *Tally) count(name string) *group {
 	}
 	g.missing = max(0, c.expected-c.placed-c.byUnit)
 	surplus := max(0, c.placed-c.expected)
-	if len(c.units) > 0 { // which pods are too many is not known then
+	if len(c.units) > 0 { // then it is unknown which pods are surplus
 		surplus = 0
 	}
 	size := 0
@@ -178,7 +178,7 @@ func (t *Tally) countUnits(g *group, c *census) {
 	}
 }
 
-// disturb marks the domain as disturbed until a time at least.
+// disturb marks the domain as disturbed at least until a time.
 func (d *domain) disturb(until time.Time) {
 	d.disturbed = true
 	if until.After(d.settledAt) {
@@ -186,7 +186,7 @@ func (d *domain) disturb(until time.Time) {
 	}
 }
 
-// wasDisturbed says which domains of a group the stored status has as disturbed.
+// wasDisturbed returns, by domain, whether the stored status of a group has it as disturbed.
 func (t *Tally) wasDisturbed(group string) []bool {
 	was := make([]bool, len(t.domains))
 	names := map[string]bool{}
@@ -201,9 +201,9 @@ func (t *Tally) wasDisturbed(group string) []bool {
 	return was
 }
 
-// suspect counts pods that may be missing elsewhere although there are as many as expected: terminating pods of a
-// domain with more than its share may have been replaced already. lacking is how many pods there are too few, with
-// those; it may be negative.
+// suspect counts pods that may be missing in another domain although the total is right: terminating pods of a domain with more than
+// its share may have been replaced elsewhere already. lacking is the number of missing pods with terminating pods counted as present.
+// It may be negative.
 func (g *group) suspect(ending []int, lacking int) {
 	domains, replaced := len(g.domains), 0
 	for i := range g.domains {
@@ -214,13 +214,12 @@ func (g *group) suspect(ending []int, lacking int) {
 	g.elsewhere = max(0, min(replaced, lacking-g.missing))
 }
 
-// attribute distributes the missing pods over domains. A domain that lacks less than a whole pod of its share may be
-// complete, so the pods that are left then may be of any domain: of those that were disturbed before and have less than
-// their share, or of an unknown one if there is none. A missing pod of an unknown group is missing in every group, in
-// any domain.
+// attribute distributes the missing pods over domains, by their deficits. A domain that lacks less than a whole pod of its share may be
+// complete, so the remaining pods may belong to any domain: to those that were disturbed before and have less than their share, else to
+// an unknown one. A missing pod of an unknown group counts in every group, in any domain.
 func (g *group) attribute(c *census, was []bool, ofAnyGroup int) {
 	domains, left := len(g.domains), g.missing+g.elsewhere
-	deficits := make([]int, domains) // times the number of domains, so that they are whole
+	deficits := make([]int, domains) // multiplied by the number of domains, to stay whole
 	for i := range g.domains {
 		d := &g.domains[i]
 		d.missing = min(left, c.bound[i])
@@ -252,8 +251,8 @@ func (g *group) attribute(c *census, was []bool, ofAnyGroup int) {
 	g.missing += ofAnyGroup
 }
 
-// forgive finds surplus pods, as during a rollout of a Deployment: where a domain has more than its share, pods that
-// are not healthy do not count as down.
+// forgive finds surplus pods, as during a rollout of a Deployment: in a domain with more than its share, unhealthy pods do not count as
+// down.
 func (g *group) forgive(surplus int) {
 	domains := len(g.domains)
 	excess := make([]int, domains)
@@ -308,7 +307,7 @@ func (g *group) limit(b *Budget) {
 	}
 }
 
-// room is how many more pods may go down in a domain by its own limit; negative if too many are down.
+// room returns how many more pods may go down in a domain by its own limit. It is negative if too many are down.
 func (g *group) room(domain int32) int {
 	d := &g.domains[domain]
 	if g.minHealthy >= 0 {
@@ -317,13 +316,12 @@ func (g *group) room(domain int32) int {
 	return g.maxDown - d.down - g.anywhere
 }
 
-// disturbedWith is how many domains may be disturbed if so many are known to be.
+// disturbedWith returns how many domains may be disturbed if a number is known to be.
 func (g *group) disturbedWith(known int) int {
 	return min(known+g.unknown, len(g.domains))
 }
 
-// queue orders domains by an amount, the largest first. Of equal ones the preferred come first, then the order of
-// domains counts.
+// queue orders domains by amount, the largest first. Ties go to domains in first, then to the order of domains.
 type queue struct {
 	amounts []int
 	first   []bool
@@ -352,7 +350,7 @@ func (q *queue) compare(a, b int) int {
 	return cmp.Compare(a, b)
 }
 
-// next is the domain with the largest amount. The queue must not be empty.
+// next returns the domain with the largest amount. The queue must not be empty.
 func (q *queue) next() (domain, amount int) { return q.order[0], q.amounts[q.order[0]] }
 
 func (q *queue) lower(by int) {

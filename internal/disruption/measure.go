@@ -9,38 +9,38 @@ import (
 // DomainMeasure has the numbers of one domain of one group.
 type DomainMeasure struct {
 	Group, Domain string
-	Expected      int // its share of all, rounded up
-	Healthy       int // not reserved
-	Desired       int // how many must stay healthy
-	Down          int // without those that may be of any domain
-	Missing       int // of those that are down, the ones that have no place yet
-	Anywhere      int // missing ones that may be of any domain, and count as down in each
-	Surplus       int // neither healthy nor down, since there are more than expected
-	Allowed       int // how many may be evicted now
+	Expected      int // the share of all, rounded up
+	Healthy       int // without reserved pods
+	Desired       int // pods that must stay healthy
+	Down          int // without Anywhere
+	Missing       int // pods of Down that have no place yet
+	Anywhere      int // missing pods that may belong to any domain, and count as down in each
+	Surplus       int // pods that are neither healthy nor down, because there are more than expected
+	Allowed       int // pods that may be evicted now
 	Disturbed     bool
 }
 
 // Measures are the numbers of a budget.
 type Measures struct {
-	Domains  []DomainMeasure // by group, then by domain
+	Domains  []DomainMeasure // sorted by group, then by domain
 	Expected int
 	Healthy  int
 	Desired  int
-	// Allowed is how many pods could be evicted one after the other in the best order. It may be more if units are in
-	// several domains.
+	// Allowed is the number of pods that can be evicted one after the other in the best order. With units in several domains it may be
+	// too low.
 	Allowed   int
 	Disturbed int // domains
-	// Blocked lists the domains in which no pod can be evicted even if all pods are healthy.
+	// Blocked lists the domains where no pod can be evicted even if all pods are healthy.
 	Blocked []DomainMeasure
 }
 
-// Measure has the numbers of a budget.
+// Measure computes the numbers of a budget.
 func Measure(s *State, now time.Time) Measures { return NewTally(s, now).Measures() }
 
-// measuring bounds the computations at a time: the numbers of many groups and domains take memory.
+// measuring bounds concurrent computations, because the numbers of many groups and domains take memory.
 var measuring = make(chan struct{}, 4)
 
-// Measures has the numbers of the budget.
+// Measures computes the numbers of the budget.
 func (t *Tally) Measures() Measures {
 	measuring <- struct{}{}
 	defer func() { <-measuring }()
@@ -48,7 +48,7 @@ func (t *Tally) Measures() Measures {
 	for _, name := range t.groupNames() {
 		g := t.groups[name]
 		if g == nil {
-			g = t.count(name) // which is not kept: there may be many groups
+			g = t.count(name) // not kept, because there may be many groups
 		}
 		m.Expected += g.expected
 		m.Healthy += g.healthy
@@ -73,7 +73,7 @@ func (t *Tally) Measures() Measures {
 
 func (t *Tally) groupNames() []string { return slices.Sorted(maps.Keys(t.state.groups())) }
 
-// Groups is how many groups the pods are in or may be in.
+// Groups returns the number of groups that have or can have pods.
 func (s *State) Groups() int { return len(s.groups()) }
 
 func (s *State) groups() map[string]bool {
@@ -105,7 +105,7 @@ func (t *Tally) measure(g *group, domain int32) DomainMeasure {
 	}
 }
 
-// allowedIn is how many pods of a domain may be evicted now.
+// allowedIn returns how many pods of a domain may be evicted now.
 func (g *group) allowedIn(domain int32) int {
 	d := &g.domains[domain]
 	known := g.disturbed
@@ -122,7 +122,7 @@ func (g *group) allowedIn(domain int32) int {
 	return max(0, allowed)
 }
 
-// allowed is how many pods of a group may be evicted one after the other.
+// allowed returns how many pods of a group may be evicted one after the other.
 func (t *Tally) allowed(g *group) int {
 	if t.hasWideUnits(g.name) {
 		return t.tryAll(g.name)
@@ -159,8 +159,8 @@ func (t *Tally) hasWideUnits(group string) bool {
 	return false
 }
 
-// tryAll evicts the pods of a group one after the other. Where a unit takes room in several domains, the best order
-// takes too long to find.
+// tryAll counts the pods of a group that can be evicted in their order. With units in several domains, finding the best order takes too
+// long.
 func (t *Tally) tryAll(group string) (allowed int) {
 	s := *t.state
 	s.Reservations = slices.Collect(maps.Values(t.reserved))

@@ -15,8 +15,7 @@ const (
 	maxDomainNames = 5
 )
 
-// Brief says in a few sentences what a budget decided about the eviction of a pod, by which
-// numbers, and what has to happen before the eviction goes on.
+// Brief explains a decision in a few sentences: the numbers, and what must happen before the eviction is admitted.
 func (d Decision) Brief() string {
 	return plaintext.Cut(fmt.Sprintf("budget %s: %s", d.Budget, disruptionReason(d)), maxBrief)
 }
@@ -47,19 +46,19 @@ func disruptionReason(d Decision) string {
 	return refusal(d, d.Rule, 1)
 }
 
-// refusal says which limit so many more pods that are down would exceed.
+// refusal names the limit that the given number of further pods would exceed.
 func refusal(d Decision, limit Rule, more int) string {
 	switch limit {
 	case RuleTotal:
 		m := d.Total
 		return fmt.Sprintf("%s and must keep %d%s", totalNumbers(d), m.Desired, because(d, m.Missing, 0, m.Surplus)) +
-			goesOn(d, "Evictions continue", m.Down, m.Down+more-d.MaxTotal)
+			continueWhen(d, "Evictions continue", m.Down, m.Down+more-d.MaxTotal)
 	case RuleDomains:
 		return domainsRefusal(d)
 	}
 	m := d.Domain
 	return domainNumbers(d) + because(d, m.Missing, m.Anywhere, m.Surplus) +
-		goesOn(d, "Evictions there continue", m.Down+m.Anywhere, m.Desired+more-m.Healthy)
+		continueWhen(d, "Evictions there continue", m.Down+m.Anywhere, m.Desired+more-m.Healthy)
 }
 
 func domainsRefusal(d Decision) string {
@@ -83,8 +82,8 @@ func domainsRefusal(d Decision) string {
 	return fmt.Sprintf("%s Evictions in %s continue when %s.", said, domainName(d), until)
 }
 
-// goesOn says what has to happen: needed of the pods that are down have to be healthy.
-func goesOn(d Decision, subject string, down, needed int) string {
+// continueWhen says what must happen: the given number of the pods that are down must become healthy.
+func continueWhen(d Decision, subject string, down, needed int) string {
 	if needed > down {
 		return " This admits no eviction even when all pods are healthy. Change the budget or add pods."
 	}
@@ -104,7 +103,7 @@ func goesOn(d Decision, subject string, down, needed int) string {
 	return fmt.Sprintf(" %s %s.", subject, when)
 }
 
-// because lists what is down, after a colon, and ends the sentence.
+// because lists the pods that are down, after a colon, and ends the sentence.
 func because(d Decision, missing, anywhere, surplus int) string {
 	var reasons []string
 	for _, why := range []Why{WhyNotReady, WhyTerminating, WhyReserved, WhySettling} {
@@ -143,7 +142,7 @@ func downBy(d Decision, why Why) (names []string) {
 	return names
 }
 
-// Lines is the arithmetic of a decision, a line for each limit.
+// Lines explains a decision, with a line for each limit and each pod that is down.
 func (d Decision) Lines() []string {
 	lines := []string{disruptionReason(d)}
 	if d.Domains == 0 || d.Limits == nil || d.Limits.Invalid != "" || d.Domain == (DomainMeasure{}) {
@@ -241,7 +240,7 @@ func disturbedDomains(d Decision) string {
 	return said
 }
 
-// domainName names the pod's domain, and its group if there are groups.
+// domainName names the pod's domain, and its group if it has one.
 func domainName(d Decision) string {
 	name := "it"
 	if d.Domain.Domain != "" {
@@ -263,7 +262,7 @@ func domainNoun(d Decision) string {
 	return "domain"
 }
 
-// span is a duration without its zeros, as in 1m.
+// span formats a duration without trailing zeros, as in 1m.
 func span(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

@@ -5,30 +5,29 @@ import (
 	"time"
 )
 
-// Tally counts a State at one moment, once for many decisions. It decides as Decide does, also after reservations were
-// added to it.
+// Tally counts a State at one moment, once for many decisions. It stays correct after Reserve.
 type Tally struct {
 	state *State
 	now   time.Time
 
-	domains  []string         // those of the State, and others that have a pod
+	domains  []string         // of the State, then others that have a pod
 	pods     map[string]int32 // by UID
-	places   []int32          // of each pod: which domain, -1 for none
-	owners   []ownerCount     // of each owner
-	ownerOf  []int32          // of each pod: which owner, -1 if it is expected as it is
+	places   []int32          // by pod: its domain, -1 for none
+	owners   []ownerCount     // by owner
+	ownerOf  []int32          // by pod: its owner, -1 if it is expected as it is
 	byGroup  map[string][]int32
 	units    map[string]*unit
 	reserved map[string]Reservation
-	groups   map[string]*group // those that have been counted
+	groups   map[string]*group // counted so far
 }
 
-// ownerCount counts the pods of an owner that have a place and are not finished.
+// ownerCount counts the placed pods of an owner that are not finished.
 type ownerCount struct {
-	covered, terminating int // in domains, of the owner's group
-	elsewhere            int // on other nodes or in other groups, without those that are terminating
+	covered, terminating int // in domains, in the owner's group
+	elsewhere            int // on other nodes or in other groups, without terminating ones
 }
 
-// NewTally counts a State. The State must not change while the Tally is used.
+// NewTally counts a State, which must not change while the Tally is in use.
 func NewTally(s *State, now time.Time) *Tally {
 	t := &Tally{
 		state: s, now: now,
@@ -109,14 +108,13 @@ func (t *Tally) countOwners() {
 // has reports whether a group may have pods of the owner.
 func (o *Owner) has(group string) bool { return o.ManyGroups || o.Group == group }
 
-// expects is how many pods of an owner are expected in domains. Pods on other nodes are among those that the owner asks
-// for. If it has more pods than it asks for, as during a rollout, any of them may be the surplus.
+// expects returns how many pods of an owner are expected in domains. Pods on other nodes count towards its replicas. If it has more pods
+// than replicas, as during a rollout, any of them may be the surplus.
 func (t *Tally) expects(owner int) int {
 	asked, count := t.state.Owners[owner].Replicas, t.owners[owner]
 	return max(0, asked-count.elsewhere, min(asked, count.covered))
 }
 
-// group counts a group once.
 func (t *Tally) group(name string) *group {
 	g := t.groups[name]
 	if g == nil {
@@ -126,10 +124,10 @@ func (t *Tally) group(name string) *group {
 	return g
 }
 
-// unit is a set of pods that can only be disrupted together. It is down if one of them is.
+// unit is a set of pods that are only disrupted together. It is down if one of them is.
 type unit struct {
 	isDown bool
-	// stuck says that not only reservations have it down. Otherwise it is down until end.
+	// stuck means that more than reservations keeps it down. Otherwise it is down until end.
 	stuck bool
 	end   time.Time
 	cells []cell
@@ -163,7 +161,7 @@ func (t *Tally) gatherUnits() {
 	}
 }
 
-// reserve takes the unit down with one of its pods.
+// reserve marks the unit as down by a reservation of one of its pods.
 func (u *unit) reserve(r Reservation) {
 	u.isDown = true
 	if r.Expires.After(u.end) {
@@ -171,7 +169,7 @@ func (u *unit) reserve(r Reservation) {
 	}
 }
 
-// cells are the domains in which the eviction of a pod takes something down.
+// cells returns the cells where the eviction of a pod takes something down.
 func (t *Tally) cells(i int32) []cell {
 	p := &t.state.Pods[i]
 	switch {
