@@ -63,11 +63,11 @@ func refusal(d Decision, limit Rule, more int) string {
 
 func domainsRefusal(d Decision) string {
 	noun := domainNoun(d)
-	said := disturbedDomains(d)
+	text := disturbedDomains(d)
 	if d.MaxDomains == 0 {
-		return fmt.Sprintf("%s, and maxUnavailableDomains 0 admits no eviction. Raise it.", said)
+		return fmt.Sprintf("%s, and maxUnavailableDomains 0 admits no eviction. Raise it.", text)
 	}
-	said = fmt.Sprintf("%s, and at most %s may be%s", said, plaintext.Plural(d.MaxDomains, noun), because(d, d.Total.Missing, 0, 0))
+	text = fmt.Sprintf("%s, and at most %s may be%s", text, plaintext.Plural(d.MaxDomains, noun), because(d, d.Total.Missing, 0, 0))
 	others := fmt.Sprintf("the other %ss", noun)
 	if d.MaxDomains > 1 {
 		others = "one more " + noun
@@ -79,7 +79,7 @@ func domainsRefusal(d Decision) string {
 	if !d.RetryAt.IsZero() {
 		until += ", at " + plaintext.Clock(d.RetryAt)
 	}
-	return fmt.Sprintf("%s Evictions in %s continue when %s.", said, domainName(d), until)
+	return fmt.Sprintf("%s Evictions in %s continue when %s.", text, domainName(d), until)
 }
 
 // continueWhen says what must happen: the given number of the pods that are down must become healthy.
@@ -228,16 +228,16 @@ func disturbedDomains(d Decision) string {
 	for i, name := range d.Disturbed {
 		names[i] = fmt.Sprintf("%q", name)
 	}
-	said := plaintext.FirstOf(names, maxDomainNames)
+	text := plaintext.FirstOf(names, maxDomainNames)
 	if n == 1 {
-		said = fmt.Sprintf("%s %s is disturbed", noun, said)
+		text = fmt.Sprintf("%s %s is disturbed", noun, text)
 	} else {
-		said = fmt.Sprintf("%ss %s are disturbed", noun, said)
+		text = fmt.Sprintf("%ss %s are disturbed", noun, text)
 	}
 	if d.DisturbedAnywhere > 0 {
-		said += ", and others may be"
+		text += ", and others may be"
 	}
-	return said
+	return text
 }
 
 // domainName names the pod's domain, and its group if it has one.

@@ -35,11 +35,11 @@ func (r Words) Waiting(w Wait) string {
 	case WaitDown:
 		return fmt.Sprintf("replaces no more pods of %s: %s down (%s), and at most %d may be down", r.Domain(w.Domain), plaintext.PluralVerb(w.Down, "pod", "is", "are"), more(w.Pod, w.More), w.Most)
 	case WaitOrder:
-		said := fmt.Sprintf("replaces no pod of %s: pod %s is not ready, and the StatefulSet creates later pods only once it is ready", r.Domain(w.Domain), w.Pod)
+		text := fmt.Sprintf("replaces no pod of %s: pod %s is not ready, and the StatefulSet creates later pods only once it is ready", r.Domain(w.Domain), w.Pod)
 		if w.Approve != "" {
-			said += fmt.Sprintf(". To replace it, add %s to spec.approved.domains", r.Domain(w.Approve))
+			text += fmt.Sprintf(". To replace it, add %s to spec.approved.domains", r.Domain(w.Approve))
 		}
-		return said
+		return text
 	case WaitEarlier:
 		return fmt.Sprintf("starts no other wave while %s not healthy", isOrAre(r.pods(w), w.More))
 	}
@@ -160,11 +160,11 @@ func (r Words) Domains(names []string) string {
 
 // pods names the pods that something waits for.
 func (r Words) pods(w Wait) string {
-	said := "pod " + more(w.Pod, w.More)
+	text := "pod " + more(w.Pod, w.More)
 	if w.Domain != "" && w.More == 0 {
-		said += " of " + r.Domain(w.Domain)
+		text += " of " + r.Domain(w.Domain)
 	}
-	return said
+	return text
 }
 
 func more(name string, n int) string {

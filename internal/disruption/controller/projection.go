@@ -69,23 +69,23 @@ func (p *projection) sync(ctx context.Context, r *reservation.Report) (*verdict,
 	if err != nil {
 		return nil, err
 	}
-	said, err := p.judge(ctx, r, there)
+	decision, err := p.judge(ctx, r, there)
 	if err != nil {
 		return nil, err
 	}
-	if said.isProjected() && lacksPDB(r, there) {
+	if decision.isProjected() && lacksPDB(r, there) {
 		// The cache may lack those that another sync created a moment ago, for the same pods.
 		p.creating.LockKey(b.Namespace)
 		defer func() { _ = p.creating.UnlockKey(b.Namespace) }()
 		if there, err = pdbsIn(ctx, p.live, b.Namespace); err != nil {
 			return nil, err
 		}
-		if said, err = p.judge(ctx, r, there); err != nil {
+		if decision, err = p.judge(ctx, r, there); err != nil {
 			return nil, err
 		}
 	}
 	want := map[string]bool{}
-	if said.isProjected() {
+	if decision.isProjected() {
 		for _, zone := range r.Measures.Domains {
 			name := pdbName(b.Name, zone.Domain)
 			want[name] = true
@@ -95,10 +95,10 @@ func (p *projection) sync(ctx context.Context, r *reservation.Report) (*verdict,
 		}
 	}
 	err = p.delete(ctx, there, b.Name, func(pdb *policyv1.PodDisruptionBudget) bool { return ownerOf(pdb).UID == b.UID && want[pdb.Name] })
-	if err != nil || said.reason == reasonOff && meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionProjected) == nil {
+	if err != nil || decision.reason == reasonOff && meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionProjected) == nil {
 		return nil, err
 	}
-	return &said, nil
+	return &decision, nil
 }
 
 // remove deletes the PodDisruptionBudgets of a budget that is gone.

@@ -28,11 +28,11 @@ func BudgetOf(tdb *v1alpha1.TopologyDisruptionBudget) (disruption.Budget, *Term)
 	budget, term, faults := readSpec(&tdb.Spec)
 	budget.Name, budget.Keys = tdb.Namespace+"/"+tdb.Name, term.Keys()
 	if len(faults) > 0 {
-		said := make([]string, len(faults))
+		messages := make([]string, len(faults))
 		for i, fault := range faults {
-			said[i] = fault.Error()
+			messages[i] = fault.Error()
 		}
-		budget.Invalid = plaintext.Line(strings.Join(said, "; ")) // keys are in it as they are
+		budget.Invalid = plaintext.Line(strings.Join(messages, "; ")) // keys are in it as they are
 	}
 	// An annotation that cannot be read has no effect. Problems and the webhook say so.
 	budget.BreakGlass, _ = BreakGlassOf(tdb.Annotations)

@@ -55,15 +55,15 @@ func Problems(w World, s disruption.State, m disruption.Measures) []metav1.Condi
 		satisfiable.Status, satisfiable.Reason, satisfiable.Message = metav1.ConditionUnknown, ReasonInvalid, "The spec is invalid."
 		return []metav1.Condition{valid, satisfiable}
 	}
-	var said []string
+	var messages []string
 	for _, found := range Findings(w, s, m) {
 		if !found.Note && satisfiable.Status == metav1.ConditionTrue {
 			satisfiable.Status, satisfiable.Reason = metav1.ConditionFalse, found.Reason
 		}
-		said = append(said, found.Message)
+		messages = append(messages, found.Message)
 	}
-	if len(said) > 0 {
-		satisfiable.Message = plaintext.Cut(strings.Join(said, " "), maxMessage)
+	if len(messages) > 0 {
+		satisfiable.Message = plaintext.Cut(strings.Join(messages, " "), maxMessage)
 	}
 	return []metav1.Condition{valid, satisfiable}
 }
@@ -141,16 +141,16 @@ func (f *finder) blocked() {
 			there[disruption.DomainKey{Group: pod.Group, Domain: pod.Domain}]++
 		}
 	}
-	said := make([]string, len(f.measures.Blocked))
+	shares := make([]string, len(f.measures.Blocked))
 	for i, m := range f.measures.Blocked {
-		said[i] = fmt.Sprintf("%s has %s and must keep %d (its even share is %d)", f.name(m.Group, m.Domain),
+		shares[i] = fmt.Sprintf("%s has %s and must keep %d (its even share is %d)", f.name(m.Group, m.Domain),
 			plaintext.Count(int64(there[disruption.DomainKey{Group: m.Group, Domain: m.Domain}]), "pod", "pods"), m.Desired, m.Expected)
 	}
 	advice := "Lower spec.minAvailable, or have more replicas."
 	if len(f.state.Domains) > 1 {
 		advice = "Lower spec.minAvailable, use spec.maxUnavailable, or spread the pods evenly."
 	}
-	f.add(ReasonBlocked, "No healthy pod can ever be evicted where the budget needs all of them: %s. %s", plaintext.FirstOf(said, mostNamed), advice)
+	f.add(ReasonBlocked, "No healthy pod can ever be evicted where the budget needs all of them: %s. %s", plaintext.FirstOf(shares, mostNamed), advice)
 }
 
 // name is how a sentence calls a domain of a group.

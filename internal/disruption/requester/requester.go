@@ -120,19 +120,19 @@ func (r *Requester) evict(ctx context.Context, pod *corev1.Pod, reason string, d
 
 // causes are what the API server says about budgets, or else all that it says.
 func causes(err error) []string {
-	var said []string
+	var messages []string
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Details != nil {
 		for _, cause := range status.Status().Details.Causes {
 			if cause.Type == policyv1.DisruptionBudgetCause {
-				said = append(said, cause.Message)
+				messages = append(messages, cause.Message)
 			}
 		}
 	}
-	if len(said) == 0 {
-		said = append(said, err.Error())
+	if len(messages) == 0 {
+		messages = append(messages, err.Error())
 	}
-	return said
+	return messages
 }
 
 // name is the name of a requester's EvictionRequest for a pod.
@@ -197,7 +197,7 @@ func (r *Requester) messages(ctx context.Context, pod *corev1.Pod, requester str
 	if err != nil {
 		return nil
 	}
-	var said []string
+	var messages []string
 	for i := range list.Items {
 		if target := list.Items[i].Spec.Target.Pod; target == nil || target.UID != pod.UID {
 			continue
@@ -206,12 +206,12 @@ func (r *Requester) messages(ctx context.Context, pod *corev1.Pod, requester str
 		for _, responder := range status.TargetResponders {
 			for _, report := range status.Responders {
 				if responder.State == lifecyclev1alpha1.ResponderStateActive && report.Name == responder.Name && report.Message != nil {
-					said = append(said, fmt.Sprintf("%s: %s", report.Name, *report.Message))
+					messages = append(messages, fmt.Sprintf("%s: %s", report.Name, *report.Message))
 				}
 			}
 		}
 	}
-	return said
+	return messages
 }
 
 // Withdraw takes back an EvictionRequest. A pod that was evicted stays evicted.

@@ -160,11 +160,11 @@ func admitted(answer reservation.Answer) string {
 	if len(answer.Decisions) == 0 {
 		return "No TopologyDisruptionBudget covers the pod."
 	}
-	said := make([]string, len(answer.Decisions))
+	sentences := make([]string, len(answer.Decisions))
 	for i, decision := range answer.Decisions {
-		said[i] = decision.Brief()
+		sentences[i] = decision.Brief()
 	}
-	return "Admitted: " + strings.Join(said, " ")
+	return "Admitted: " + strings.Join(sentences, " ")
 }
 
 // wait reports why the pod waits, if a report is due, and returns when to look again.

@@ -153,7 +153,7 @@ func (r *reconciler) waitDetails(ctx context.Context, n *notes, v *view, wait *r
 	}
 	switch wait.For {
 	case rollout.WaitQueryAnswer:
-		return n.gate.said
+		return n.gate.failure
 	case rollout.WaitRestore:
 		return n.problem
 	case rollout.WaitUnplaced:

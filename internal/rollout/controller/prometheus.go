@@ -25,9 +25,9 @@ const (
 	queryTimeout = 5 * time.Second
 	// queryTime is how long an answer counts.
 	queryTime = 10 * time.Second
-	// patience is how long a sync waits for an answer, and pendingTime after how long it looks for it again.
-	patience, pendingTime = 100 * time.Millisecond, time.Second
-	maxAnswer             = 1 << 20
+	// answerWait is how long a sync waits for an answer, and pendingTime when it looks for the answer again.
+	answerWait, pendingTime = 100 * time.Millisecond, time.Second
+	maxAnswer               = 1 << 20
 )
 
 // maxHeader is the most that is read of the head of an answer.
@@ -83,7 +83,7 @@ type gate struct {
 	of      v1alpha1.PrometheusGate
 	at      time.Time
 	truth   rollout.Truth
-	said    string // why it is not known
+	failure string // why the truth is unknown
 	pending chan reply
 }
 
@@ -103,7 +103,7 @@ func (g *gate) ask(ctx context.Context, c *http.Client, query v1alpha1.Prometheu
 			return false
 		}
 		if now.Sub(g.at) >= 2*queryTime {
-			g.truth, g.said = rollout.Unknown, "the server has not answered yet"
+			g.truth, g.failure = rollout.Unknown, "the server has not answered yet"
 		}
 		g.at, g.pending = now, make(chan reply, 1)
 		go func(to chan<- reply) {
@@ -113,12 +113,12 @@ func (g *gate) ask(ctx context.Context, c *http.Client, query v1alpha1.Prometheu
 	}
 	select {
 	case a := <-g.pending:
-		g.pending, g.truth, g.said = nil, a.truth, ""
+		g.pending, g.truth, g.failure = nil, a.truth, ""
 		if a.err != nil {
-			g.said = plaintext.Of(a.err.Error()) // which the server has a part in
+			g.failure = plaintext.Of(a.err.Error()) // the server controls a part of the text
 		}
 		return false
-	case <-time.After(patience):
+	case <-time.After(answerWait):
 		return true
 	}
 }

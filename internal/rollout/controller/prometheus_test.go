@@ -130,8 +130,8 @@ func TestWhatServersSayIsText(t *testing.T) {
 	var g gate
 	for g.ask(t.Context(), server.Client(), v1alpha1.PrometheusGate{URL: server.URL, Query: "up"}, time.Unix(1000, 0)) {
 	}
-	if g.said != "the server answers 200: \ufffd[2J\ufffd[Hall is well " {
-		t.Errorf("said is %q", g.said)
+	if g.failure != "the server answers 200: \ufffd[2J\ufffd[Hall is well " {
+		t.Errorf("the failure is %q", g.failure)
 	}
 }
 
@@ -165,8 +165,8 @@ func TestSlowAnswers(t *testing.T) {
 		answers <- struct{}{}
 		for ask(0) {
 		}
-		if g.truth != rollout.True || g.said != "" {
-			t.Errorf("after %s: %v, %q", step.after, g.truth, g.said)
+		if g.truth != rollout.True || g.failure != "" {
+			t.Errorf("after %s: %v, %q", step.after, g.truth, g.failure)
 		}
 	}
 	if len(asked) != 3 {

@@ -218,11 +218,11 @@ func (r *stepper) step(ctx context.Context, n *pace, c *pacing.Workload) (time.D
 
 // announce writes an event once for each number that is wanted.
 func (r *stepper) announce(n *pace, c *pacing.Workload, denial string) {
-	said := fmt.Sprint(*c.Wanted)
-	if denial == "" || c.Replicas <= *c.Wanted || n.announced == said {
+	wanted := fmt.Sprint(*c.Wanted)
+	if denial == "" || c.Replicas <= *c.Wanted || n.announced == wanted {
 		return
 	}
-	n.announced = said
+	n.announced = wanted
 	r.recorder.Eventf(c.Object, nil, corev1.EventTypeNormal, eventPaced, "ScaleDown",
 		"The scale-down to %d is at %d, and continues as budgets allow it. %s", *c.Wanted, c.Replicas, denial)
 }

@@ -72,33 +72,33 @@ func (j judge) judge(ctx context.Context, write admission.Write[v1alpha1.Topolog
 		return admission.Verdict{}, nil
 	}
 	budget.Namespace = write.Namespace
-	var said admission.Verdict
+	var verdict admission.Verdict
 	sameSpec := stored != nil && reflect.DeepEqual(budget.Spec, stored.Spec)
 	if !sameSpec {
-		said.Faults = newFaults(&budget.Spec, stored)
+		verdict.Faults = newFaults(&budget.Spec, stored)
 	}
-	if len(said.Faults) > 0 {
-		return said, nil
+	if len(verdict.Faults) > 0 {
+		return verdict, nil
 	}
 	const glass = v1alpha1.AnnotationBreakGlass
 	if stored == nil || budget.Annotations[glass] != stored.Annotations[glass] {
-		said.Warnings = append(said.Warnings, glassWarnings(budget, j.Clock.Now())...)
+		verdict.Warnings = append(verdict.Warnings, glassWarnings(budget, j.Clock.Now())...)
 	}
 	if sameSpec {
-		return said, nil
+		return verdict, nil
 	}
-	said.Warnings = append(said.Warnings, j.placeWarnings(budget)...)
-	said.Warnings = append(said.Warnings, specWarnings(&budget.Spec)...)
+	verdict.Warnings = append(verdict.Warnings, j.placeWarnings(budget)...)
+	verdict.Warnings = append(verdict.Warnings, specWarnings(&budget.Spec)...)
 	world, err := j.world(ctx, budget)
 	state := coverage.StateOf(world)
 	if state.Budget.Invalid != "" {
-		return said, nil // it was stored before
+		return verdict, nil // it was stored before
 	}
 	for _, found := range coverage.Findings(world, state, disruption.Measure(&state, j.Clock.Now())) {
-		said.Warnings = append(said.Warnings, found.Message)
+		verdict.Warnings = append(verdict.Warnings, found.Message)
 	}
-	said.Warnings = append(said.Warnings, rolloutWarnings(world)...)
-	return said, err
+	verdict.Warnings = append(verdict.Warnings, rolloutWarnings(world)...)
+	return verdict, err
 }
 
 // newFaults are the faults of a spec that the stored one does not have.
@@ -159,28 +159,28 @@ func (j judge) placeWarnings(budget *v1alpha1.TopologyDisruptionBudget) []string
 	return nil
 }
 
-func specWarnings(spec *v1alpha1.TopologyDisruptionBudgetSpec) (said []string) {
+func specWarnings(spec *v1alpha1.TopologyDisruptionBudgetSpec) (warnings []string) {
 	switch {
 	case spec.Selector == nil:
-		said = append(said, "spec.selector is missing: the budget covers no pod")
+		warnings = append(warnings, "spec.selector is missing: the budget covers no pod")
 	case len(spec.Selector.MatchLabels) == 0 && len(spec.Selector.MatchExpressions) == 0:
-		said = append(said, "spec.selector is empty: the budget covers all pods of the namespace, including those of Jobs")
+		warnings = append(warnings, "spec.selector is empty: the budget covers all pods of the namespace, including those of Jobs")
 	}
 	if spec.SettleTime != nil && spec.MaxUnavailableDomains == nil {
-		said = append(said, "spec.settleTime has no effect without spec.maxUnavailableDomains")
+		warnings = append(warnings, "spec.settleTime has no effect without spec.maxUnavailableDomains")
 	}
-	return said
+	return warnings
 }
 
 // rolloutWarnings are about workloads whose rollouts do not ask the budget.
-func rolloutWarnings(world coverage.World) (said []string) {
+func rolloutWarnings(world coverage.World) (warnings []string) {
 	const most = 5
 	refs := coverage.DirectDeleters(world)
 	for _, ref := range refs[:min(len(refs), most)] {
-		said = append(said, fmt.Sprintf("%s deletes pods without asking the budget when its template changes; %s", ref.ID(), coverage.WayOut(ref.Kind)))
+		warnings = append(warnings, fmt.Sprintf("%s deletes pods without asking the budget when its template changes; %s", ref.ID(), coverage.WayOut(ref.Kind)))
 	}
 	if len(refs) > most {
-		said = append(said, fmt.Sprintf("%d more workloads delete pods without asking the budget when their templates change", len(refs)-most))
+		warnings = append(warnings, fmt.Sprintf("%d more workloads delete pods without asking the budget when their templates change", len(refs)-most))
 	}
-	return said
+	return warnings
 }

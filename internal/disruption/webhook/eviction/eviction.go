@@ -164,14 +164,14 @@ func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error
 		j.ledger.GiveUp(r.pod, pod.UID, holder)
 		return admission.Verdict{}, ctx.Err()
 	}
-	said := admission.Verdict{Warnings: answer.Warnings}
+	verdict := admission.Verdict{Warnings: answer.Warnings}
 	switch {
 	case answer.Unsupported:
-		said.Denial = &admission.Denial{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: answer.Denial}
-		return said, nil
+		verdict.Denial = &admission.Denial{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: answer.Denial}
+		return verdict, nil
 	case !answer.Allowed():
-		said.Denial = tryAgain(answer.Denial)
-		return said, nil
+		verdict.Denial = tryAgain(answer.Denial)
+		return verdict, nil
 	case cached && !isNamedOnce(pod):
 		live, err := j.ledger.ReadPod(ctx, r.pod)
 		if err != nil || live != nil && live.UID != pod.UID {
@@ -185,9 +185,9 @@ func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error
 		}
 	}
 	if chosen == "" {
-		said.Patch, err = pin(&r.eviction, pod.UID)
+		verdict.Patch, err = pin(&r.eviction, pod.UID)
 	}
-	return said, err
+	return verdict, err
 }
 
 // isNamedOnce reports whether no other pod will have the name: a ReplicaSet generates its pods' names at random. If one

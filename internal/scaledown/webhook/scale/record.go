@@ -28,9 +28,9 @@ const (
 	// lookEvery is how often the leader looks at records. It leaves a record alone at the first look: the API server needs a moment
 	// to store the write that it has just got an answer about.
 	lookEvery = time.Second
-	// patience is how long a write may take to be stored. One that is not stored by then was refused elsewhere, or has conflicted.
+	// storeTimeout is how long a write may take to be stored. One that is not stored by then was refused elsewhere, or has conflicted.
 	// It also bounds each attempt to note a record, because webhooks of other owners may be slow to judge the annotations.
-	patience = 15 * time.Second
+	storeTimeout = 15 * time.Second
 	// maxAttempts is how many records are noted at a time, and longestBackoff how long one that fails again and again waits.
 	maxAttempts    = 10
 	longestBackoff = time.Minute
@@ -178,7 +178,7 @@ func (r *records) NeedLeaderElection() bool { return true }
 // look begins an attempt for each record that is neither new nor to wait. It does not wait for attempts, so that a record of one
 // workload holds up no other.
 func (r *records) look(ctx context.Context) error {
-	reading, cancel := context.WithTimeout(ctx, patience)
+	reading, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	all, err := r.stored(reading)
 	if err != nil {
@@ -212,11 +212,11 @@ func (r *records) look(ctx context.Context) error {
 
 // attempt has the workload of a record say what is wanted of it. If that fails, the next attempt waits, longer each time.
 func (r *records) attempt(ctx context.Context, uid types.UID, o *observation) {
-	bounded, cancel := context.WithTimeout(ctx, patience)
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	err := r.annotate(bounded, uid, o.text)
 	if errors.Is(err, errNotStored) {
-		if r.clock.Since(o.since) < patience {
+		if r.clock.Since(o.since) < storeTimeout {
 			return
 		}
 		r.log.Info("A scale-down stops", "record", o.text, "error", err.Error())

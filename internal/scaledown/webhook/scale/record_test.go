@@ -87,7 +87,7 @@ func TestLeaderGoesOnWithRecords(t *testing.T) {
 		if wanted, records := state(t, c); wanted != "" || records != 1 {
 			t.Errorf("%s: at the first look %q is wanted, and there are %d records", name, wanted, records)
 		}
-		now.Step(patience)
+		now.Step(storeTimeout)
 		looks(t, leader)
 		if wanted, records := state(t, c); wanted != test.wanted || records != 0 {
 			t.Errorf("%s: %q is wanted, and there are %d records", name, wanted, records)
@@ -114,7 +114,7 @@ func TestLeaderTriesRecordsAgain(t *testing.T) {
 	}
 	for range 4 {
 		looks(t, leader)
-		now.Step(patience)
+		now.Step(storeTimeout)
 	}
 	if wanted, records := state(t, c); wanted != "3" || records != 0 {
 		t.Errorf("%q is wanted, and there are %d records", wanted, records)
@@ -304,7 +304,7 @@ func TestRecordsOfNonsense(t *testing.T) {
 	leader.clock = now
 	for range 2 {
 		looks(t, leader)
-		now.Step(patience)
+		now.Step(storeTimeout)
 	}
 	if wanted, records := state(t, c); wanted != "" || records != 0 {
 		t.Errorf("%q is wanted, and there are %d records", wanted, records)
