@@ -174,7 +174,7 @@ func testFailingRecord(t *testing.T, fail func(context.Context) error) {
 		t.Errorf("it was tried %d times in ten minutes", n)
 	}
 	failing.Store(false)
-	time.Sleep(longestBackoff + patience + lookEvery)
+	time.Sleep(longestBackoff + storeTimeout + lookEvery)
 	if wanted, records := state(t, c); wanted != "3" || records != 0 {
 		t.Errorf("in the end %q is wanted, and there are %d records", wanted, records)
 	}
@@ -267,7 +267,7 @@ func TestWriteThatIsStoredLate(t *testing.T) {
 	if err := leader.store(t.Context(), aRecord(7, new(int32(3)))); err != nil {
 		t.Fatal(err)
 	}
-	for range patience / lookEvery {
+	for range storeTimeout / lookEvery {
 		looks(t, leader)
 		now.Step(lookEvery)
 	}
