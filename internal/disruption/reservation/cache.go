@@ -25,7 +25,7 @@ import (
 )
 
 // CacheOptions adds to a manager's cache what the Ledger reads: all pods, budgets of both kinds, and workloads. The
-// cache must keep the labels of nodes. PodGroups are missing here: no cache can be made with a kind that the API server
+// cache must keep the labels of nodes. PodGroups are missing, because a cache must not have a kind that the API server
 // does not serve.
 func CacheOptions(options *cache.Options) {
 	podcache.Add(options, podcache.Disruption)
@@ -47,7 +47,7 @@ func workloadKinds() []client.Object {
 	return []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}}
 }
 
-// trimWorkload drops most of the pod template, which is large and not read.
+// trimWorkload drops most of the pod template, which is large and unused.
 func trimWorkload(object any) (any, error) {
 	switch w := object.(type) {
 	case *appsv1.Deployment:
@@ -70,7 +70,7 @@ func trim(m *metav1.ObjectMeta, t *corev1.PodTemplateSpec) {
 		metav1.SetMetaDataAnnotation(m, v1alpha1.AnnotationDeploymentRevision, revision)
 	}
 	kept := corev1.PodSpec{NodeSelector: t.Spec.NodeSelector, SchedulingGroup: t.Spec.SchedulingGroup, SchedulingGates: t.Spec.SchedulingGates}
-	for _, constraint := range t.Spec.TopologySpreadConstraints { // which PodDisruptionBudgets can get in the way of
+	for _, constraint := range t.Spec.TopologySpreadConstraints { // the projection to PodDisruptionBudgets reads them
 		kept.TopologySpreadConstraints = append(kept.TopologySpreadConstraints, corev1.TopologySpreadConstraint{WhenUnsatisfiable: constraint.WhenUnsatisfiable})
 	}
 	if affinity := t.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
@@ -79,7 +79,7 @@ func trim(m *metav1.ObjectMeta, t *corev1.PodTemplateSpec) {
 	t.ObjectMeta, t.Spec = metav1.ObjectMeta{Labels: t.Labels}, kept
 }
 
-// GroupKinds are the kinds of PodGroups that the API server serves.
+// GroupKinds returns the kinds of PodGroups that the API server serves.
 func GroupKinds(scheme *runtime.Scheme, mapper meta.RESTMapper) ([]client.Object, error) {
 	var served []client.Object
 	for _, choices := range [][]client.Object{
@@ -115,7 +115,7 @@ func isServed(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error
 	return true, nil
 }
 
-// informerOf is the informer of a manager's cache for a kind. It has the store.
+// informerOf returns the informer of a manager's cache for a kind.
 func informerOf(ctx context.Context, informers cache.Informers, object client.Object) (toolscache.SharedIndexInformer, error) {
 	found, err := informers.GetInformer(ctx, object, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -138,9 +138,8 @@ func (l *Ledger) Synced(*http.Request) error {
 	return l.checkClock()
 }
 
-// checkClock fails if the clock of this process is too far off to tell which reservations have expired. Two clocks that
-// are each as far off as allowed differ by less than reservations allow for; the measured offset may be a second short.
-// The error is logged once.
+// checkClock fails if the clock of this process is too far off to tell which reservations have expired. Two clocks with the allowed
+// offset differ by less than ClockSkew, even though the measured offset may be a second short. The error is logged once.
 func (l *Ledger) checkClock() error {
 	const allowed = disruption.ClockSkew/2 - time.Second
 	ahead, is := l.ahead(), "ahead of"

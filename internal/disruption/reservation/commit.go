@@ -24,31 +24,31 @@ import (
 )
 
 const (
-	// requestTime bounds one request to the API server. It is shorter than the webhook's time, which leaves some to
-	// find out what became of a write.
+	// requestTime bounds a request to the API server. It is shorter than the webhook's timeout, which leaves time to find the outcome of a
+	// write.
 	requestTime = 5 * time.Second
 	// behindTime bounds the wait for the cache of pods.
 	behindTime = 3 * time.Second
-	// conflictTime bounds the wait, after the first conflict, until the cache has the write that won. That event comes
-	// anyway; a read would cost the API server about as much as a write.
+	// conflictTime bounds the wait, after the first conflict, for the cache to show the write that won. Its event comes anyway; a read
+	// would cost the API server about as much as a write.
 	conflictTime = time.Second
 	// unknownWait and unknownLongest are the first and the longest wait after a write with an unknown outcome.
 	unknownWait, unknownLongest = 10 * time.Millisecond, 300 * time.Millisecond
 	// longestPause is the longest pause after a write.
 	longestPause = 250 * time.Millisecond
-	// mostConfirmed bounds the live reads of pods for one commit whose reservations expired.
+	// mostConfirmed bounds the live reads, in a commit, of pods with expired reservations.
 	mostConfirmed = 10
-	// mostReads is how many objects are read live at a time.
+	// mostReads bounds the concurrent live reads of objects.
 	mostReads = 16
-	// mostWrites is how many budgets are written or read live at a time. More would wait for each other at the API
-	// server, each longer than its evictions wait here.
+	// mostWrites bounds the concurrent writes and live reads of budgets. More would wait for each other at the API server, longer than
+	// evictions wait here.
 	mostWrites = 16
 )
 
-// errReadyByNow says that the cache has a pod as down that a live read did not find down.
+// errReadyByNow reports that a live read did not confirm that a pod is down.
 var errReadyByNow = errors.New("the pod was not ready and may be ready now; vicinity-controller has not seen its current state yet")
 
-// process decides about jobs together. It decides again until the state that the decisions follow from is the stored one.
+// process decides jobs together. It repeats until the stored state is the one that the decisions follow from.
 func (q *queue) process(batch []*job) {
 	unknown, slot, waited := unknownWait, &slot{of: q.ledger.slots}, false
 	defer slot.leave()
@@ -88,8 +88,7 @@ func (q *queue) process(batch []*job) {
 		case err == nil:
 			return
 		case apierrors.IsConflict(err):
-			// After a second conflict it reads the budget instead: a Ledger whose watch lags would lose the next round,
-			// too.
+			// After a second conflict it reads the budget live: a Ledger whose watch lags would lose the next round, too.
 			slot.leave()
 			q.readLive = waited || !q.isSeenAfter(budget)
 			waited = true
@@ -97,11 +96,11 @@ func (q *queue) process(batch []*job) {
 			q.finishAll(batch, result{err: fmt.Errorf("writing the status of budget %s: %w", q.key, err)})
 			return
 		default:
-			// It may be stored now or later. The next read says so; otherwise that write and the next one that changes
-			// something cannot both succeed.
+			// The write may be stored now or later. Either the next read shows it, or it conflicts with the next write that changes
+			// something.
 			slot.leave()
 			q.readLive = true
-			q.ledger.log.Info("The outcome of a write is unknown; the next read tells it", "budget", q.key, "error", err.Error())
+			q.ledger.log.Info("The outcome of a write is unknown; reading the budget again", "budget", q.key, "error", err.Error())
 			time.Sleep(wait.Jitter(unknown, 1))
 			unknown = min(2*unknown, unknownLongest)
 		}
@@ -118,13 +117,13 @@ func (q *queue) isSeenAfter(version *v1alpha1.TopologyDisruptionBudget) bool {
 	}) == nil
 }
 
-// slot is one of the places that the Ledger has for requests about budgets.
+// slot is a place among the concurrent requests of the Ledger about budgets.
 type slot struct {
 	of   chan struct{}
 	held bool
 }
 
-// enter waits for a slot unless one is held already, and reports whether it had to wait.
+// enter takes a slot unless it holds one, and reports whether it had to wait.
 func (q *queue) enter(s *slot) (waited bool) {
 	if s.held {
 		return false
@@ -147,7 +146,7 @@ func (s *slot) leave() {
 	}
 }
 
-// store writes the decisions and answers the jobs. An error is that of the write.
+// store writes the decisions and answers the jobs. It returns the error of the write.
 func (q *queue) store(c *commit, batch []*job, results []result) error {
 	for i, j := range batch {
 		j.maybeStored = j.maybeStored || results[i].decision.Reserve
@@ -169,8 +168,7 @@ func (q *queue) store(c *commit, batch []*job, results []result) error {
 	return nil
 }
 
-// admitByBreakGlass admits evictions while the break glass is open, even if the budget's numbers are not known. It leaves all
-// other jobs.
+// admitByBreakGlass admits evictions while break-glass is in effect, even if the budget's numbers are unknown. Other jobs stay.
 func (q *queue) admitByBreakGlass(batch []*job, budget *v1alpha1.TopologyDisruptionBudget) {
 	glass, err := coverage.BreakGlassOf(budget.Annotations)
 	if err != nil || !q.ledger.clock.Now().Before(glass.Until) {
@@ -224,7 +222,7 @@ func (q *queue) finishAll(batch []*job, r result) {
 	}
 }
 
-// finishOne answers a job. It gives up what may be reserved for a request that is not told that it was admitted.
+// finishOne answers a job. If a request may have a reservation without being told that it was admitted, it gives the reservation up.
 func (q *queue) finishOne(j *job, r result) {
 	admitted := j.answer(r) && r.err == nil && r.denial == nil && r.decision.Allowed
 	if j.maybeStored && !admitted {
@@ -232,7 +230,7 @@ func (q *queue) finishOne(j *job, r result) {
 	}
 }
 
-// read is the newest known version of the budget, nil if there is none.
+// read returns the newest known version of the budget, nil if it does not exist.
 func (q *queue) read() (*v1alpha1.TopologyDisruptionBudget, error) {
 	known := q.written()
 	cached, found := stored[*v1alpha1.TopologyDisruptionBudget](q.ledger.world.budgets, q.key)
@@ -242,7 +240,7 @@ func (q *queue) read() (*v1alpha1.TopologyDisruptionBudget, error) {
 	case !q.readLive && known == nil:
 		return nil, nil
 	}
-	// The cache lacks the budget, or has a version that is not the stored one.
+	// The cache lacks the budget or is behind.
 	q.stage.Store("reading it")
 	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
 	defer cancel()
@@ -265,16 +263,16 @@ type commit struct {
 	next   *v1alpha1.TopologyDisruptionBudget
 	report *Report
 	tally  *disruption.Tally
-	// unconfirmed are expired reservations of pods that may still be about to go.
+	// unconfirmed are expired reservations whose pods may still be evicted.
 	unconfirmed map[types.UID]bool
-	// down are pods that a live read, made after that of the budget, found down.
+	// down are pods that a live read found down, after the read of the budget.
 	down    map[types.UID]bool
 	refresh bool
 	changed bool
 	expired int // reservations that expired while their pods existed
 }
 
-// gather reads everything that decisions about a budget depend on.
+// gather reads the input of decisions about a budget.
 func (q *queue) gather(budget *v1alpha1.TopologyDisruptionBudget) (*commit, error) {
 	if err := q.ledger.checkClock(); err != nil {
 		return nil, err
@@ -311,8 +309,8 @@ func (c *commit) dropGivenUp() {
 	c.changed = len(c.next.Status.Reservations) < len(all)
 }
 
-// capExpiries caps the expiry of reservations that a clock far ahead made. They end as if they were made now, which is
-// after their evictions.
+// capExpiries caps the expiry of reservations from a clock that is far ahead. They end as if they were made now, which is after their
+// evictions.
 func (c *commit) capExpiries() {
 	for i := range c.next.Status.Reservations {
 		if r := &c.next.Status.Reservations[i]; r.Expires.Sub(c.now) > disruption.ReservationTime+disruption.ClockSkew {
@@ -321,9 +319,8 @@ func (c *commit) capExpiries() {
 	}
 }
 
-// await waits until the cache of pods has the version that the budget names. The version is dropped if it means
-// nothing: if the API server itself is older, because the budget was copied from another cluster, or if it is no
-// version.
+// await waits until the cache of pods has the version that the budget names. It drops a version without meaning: one that the API
+// server has not reached, as in a budget copied from another cluster, or one that is not a version.
 func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) error {
 	wait, cancel := context.WithTimeout(ctx, behindTime)
 	defer cancel()
@@ -342,8 +339,8 @@ func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBu
 	return nil
 }
 
-// confirmExpired finds, among the expired reservations, those that are over. An admitted eviction ends long before its
-// reservation expires, so a live read tells what became of the pod. All others still count.
+// confirmExpired finds the expired reservations that are over. An admitted eviction ends long before its reservation expires, so a live
+// read shows its outcome. All other expired reservations still count.
 func (c *commit) confirmExpired(ctx context.Context) {
 	q := c.queue
 	confirmed, reads := map[types.UID]time.Time{}, 0
@@ -356,7 +353,7 @@ func (c *commit) confirmExpired(ctx context.Context) {
 		key := types.NamespacedName{Namespace: q.key.Namespace, Name: r.Pod}
 		pod := q.ledger.world.pod(key)
 		if pod == nil || pod.UID != r.UID || isGoing(pod) {
-			continue // as the cache has it, it has gone
+			continue // the cache shows that it is gone
 		}
 		if expired, found := q.confirmed[r.UID]; found && expired.Equal(r.Expires.Time) {
 			confirmed[r.UID] = expired
@@ -379,7 +376,6 @@ func isGoing(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// reservations converts the reservations to store.
 func (c *commit) reservations() []disruption.Reservation {
 	read := coverage.Reservations(&c.next.Status)
 	for i := range read {
@@ -390,7 +386,7 @@ func (c *commit) reservations() []disruption.Reservation {
 	return read
 }
 
-// dropReleased drops the reservations that are not needed any more.
+// dropReleased drops the reservations that are no longer needed.
 func (c *commit) dropReleased() {
 	kept, gone := disruption.Release(&c.report.State, c.now)
 	if len(kept) == len(c.next.Status.Reservations) {
@@ -411,10 +407,9 @@ func (c *commit) dropReleased() {
 	c.next.Status.Reservations = slices.DeleteFunc(c.next.Status.Reservations, func(r v1alpha1.Reservation) bool { return !keep[string(r.UID)] })
 }
 
-// versionOf is a version of pods at which a pod had gone; empty if its reservation has to stay. The version is not
-// known if the pod had gone before this process began. Its reservation then stays until another process drops it or it
-// expires: naming the current version could have others wait for the next change of any pod. A pod that is there and
-// does not match the selector may match again.
+// versionOf returns a version of pods at which a pod was gone, or empty if its reservation must stay. The version is unknown if the pod
+// went before this process started. Then the reservation stays until another process drops it or it expires: with the current
+// version, others could wait until any pod changes. A pod that exists and does not match the selector may match again.
 func (c *commit) versionOf(r disruption.Reservation) string {
 	w, active := c.queue.ledger.world, c.now.Before(r.Expires)
 	pod := w.pod(types.NamespacedName{Namespace: c.queue.key.Namespace, Name: r.Pod})
@@ -434,7 +429,7 @@ func (c *commit) observe(version string) {
 	c.next.Status.PodsObserved = later(c.next.Status.PodsObserved, version)
 }
 
-// decide processes jobs in order, each by the changes of those before it.
+// decide processes jobs in order. Each sees the changes of the earlier ones.
 func (c *commit) decide(batch []*job) []result {
 	c.readDownPods(batch)
 	results := make([]result, len(batch))
@@ -469,7 +464,7 @@ func (c *commit) decide(batch []*job) []result {
 	return results
 }
 
-// setCondition sets a condition, whose time may change while its status does not.
+// setCondition sets a condition. Unlike meta.SetStatusCondition, it takes over the time even if the status stays.
 func (c *commit) setCondition(condition metav1.Condition) {
 	if known := meta.FindStatusCondition(c.next.Status.Conditions, condition.Type); known != nil {
 		*known = condition
@@ -478,7 +473,7 @@ func (c *commit) setCondition(condition metav1.Condition) {
 	c.next.Status.Conditions = append(c.next.Status.Conditions, condition)
 }
 
-// readDownPods reads the pods live that the cache has as down, and that may be evicted for that.
+// readDownPods reads live the pods that may be evicted because the cache shows them as down.
 func (c *commit) readDownPods(batch []*job) {
 	c.down = map[types.UID]bool{}
 	var mu sync.Mutex
@@ -497,13 +492,13 @@ func (c *commit) readDownPods(batch []*job) {
 				defer mu.Unlock()
 				c.down[j.uid] = true
 			}
-			return nil // a pod that was not read does not count as down
+			return nil // an unread pod does not count as down
 		})
 	}
 	_ = reads.Wait()
 }
 
-// readLive reads a pod live, nil if it is not stored.
+// readLive reads a pod live. It returns nil if the pod does not exist.
 func (c *commit) readLive(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
 	live := &corev1.Pod{}
 	if err := c.queue.ledger.client.Get(ctx, key, live); err != nil {
@@ -512,7 +507,7 @@ func (c *commit) readLive(ctx context.Context, key types.NamespacedName) (*corev
 	return live, nil
 }
 
-// serves reports whether a pod that was read live serves. No pod serves on a deleted node, whatever its conditions say.
+// serves reports whether a live pod serves. On a deleted node no pod serves, whatever its conditions say.
 func (c *commit) serves(ctx context.Context, live *corev1.Pod) bool {
 	if !isReady(live) {
 		return false
@@ -524,9 +519,9 @@ func (c *commit) serves(ctx context.Context, live *corev1.Pod) bool {
 	return err != nil || node != nil
 }
 
-// dependsOnPod reports whether an eviction is admitted only because the pod itself is down, whatever the numbers are.
-// The cache may be late and the pod ready: other deciders would count it as healthy and admit evictions for that. If a
-// live read after that of the budget finds the pod down, no decider counted on it, or the write fails.
+// dependsOnPod reports whether an eviction is admitted only because the pod itself is down, whatever the numbers are. The cache may be
+// late and the pod ready: other deciders would count it as healthy and admit evictions. If a live read after that of the budget finds
+// the pod down, no decider counted on it, or the write fails.
 func dependsOnPod(d disruption.Decision) bool {
 	return d.Reserve && (d.Rule == disruption.RuleGone || d.Rule == disruption.RuleUnhealthy && d.Limits.AlwaysAllowUnhealthy)
 }
@@ -542,7 +537,7 @@ func (c *commit) isDown(j *job, d disruption.Decision) bool {
 	return true
 }
 
-// isUnitDown reports whether a live read finds a pod of the same unit down. A reserved one is.
+// isUnitDown reports whether a live read finds a pod of the same unit down. A reserved pod is down.
 func (c *commit) isUnitDown(uid string) bool {
 	pods := c.report.State.Pods
 	i := slices.IndexFunc(pods, func(p disruption.Pod) bool { return p.UID == uid })
@@ -590,7 +585,7 @@ func (c *commit) admit(j *job) result {
 		c.store(r)
 		c.observe(j.version)
 	}
-	c.changed = true // a write without a change still shows that the budget is the stored one
+	c.changed = true // even without a change, a successful write proves that the budget is the stored one
 	return result{decision: d}
 }
 
@@ -605,7 +600,7 @@ func (c *commit) store(r disruption.Reservation) {
 	})
 }
 
-// undo drops a reservation that the holder has alone.
+// undo drops a reservation if the holder is its only one.
 func (c *commit) undo(j *job) {
 	all := c.next.Status.Reservations
 	c.next.Status.Reservations = slices.DeleteFunc(all, func(r v1alpha1.Reservation) bool { return r.UID == j.uid && r.Holder == j.holder })
@@ -634,20 +629,20 @@ func (c *commit) hold(j *job) {
 	c.recount()
 }
 
-// recount has the next jobs decided by the changed reservations.
+// recount makes a new tally of the changed reservations, for the next jobs.
 func (c *commit) recount() {
 	c.changed = true
 	c.report.State.Reservations = c.reservations()
 	c.tally = disruption.NewTally(&c.report.State, c.now)
 }
 
-// unchanged reports whether there is nothing to store. Numbers alone, and reservations that are not needed any more,
-// wait for another change or a refresh.
+// unchanged reports whether there is nothing to store. Changed numbers alone, and reservations that are no longer needed, wait for
+// another change or a refresh.
 func (c *commit) unchanged() bool {
 	return !c.changed && (!c.refresh || equality.Semantic.DeepEqual(&c.before.Status, &c.next.Status))
 }
 
-// nextChange is when time alone changes the status, zero for never.
+// nextChange returns when time alone changes the status, zero for never.
 func (c *commit) nextChange() (next time.Time) {
 	sooner := func(at time.Time) {
 		if at.After(c.now) && (next.IsZero() || at.Before(next)) {

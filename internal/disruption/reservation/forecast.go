@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// ControlledPods lists the pods of a namespace that a selector matches and an object controls, as new as the API server
-// has them now. The caller must not change them.
+// ControlledPods lists the pods of a namespace that a selector matches and an object controls, at least as new as the API server has
+// them now. The caller must not change them.
 func (l *Ledger) ControlledPods(ctx context.Context, namespace string, selector labels.Selector, owner types.UID) ([]*corev1.Pod, error) {
 	if err := l.Synced(nil); err != nil {
 		return nil, err
@@ -45,8 +45,8 @@ func (l *Ledger) ControlledPods(ctx context.Context, namespace string, selector 
 	return pods, nil
 }
 
-// Forecast says how many of some pods of a namespace, in their order, could be evicted one after the other, and why the
-// next one could not. It reserves nothing.
+// Forecast returns how many of some pods of a namespace, in their order, could be evicted one after the other, and why the next could
+// not. It reserves nothing.
 func (l *Ledger) Forecast(ctx context.Context, pods []*corev1.Pod) (admitted int, denial string, err error) {
 	if err := l.Synced(nil); err != nil {
 		return 0, "", err
@@ -79,7 +79,7 @@ func (l *Ledger) forecast(ctx context.Context, pod *corev1.Pod, commits map[type
 			commits[budget] = c
 		}
 		if c == nil {
-			continue // it has gone
+			continue // it is gone
 		}
 		if err := ctx.Err(); err != nil {
 			return "", err

@@ -3,14 +3,13 @@
 // pods, budgets and owners from caches, and stores the reservation of an eviction in the status of each of the pod's
 // budgets before it admits the eviction. Nothing that matters is only in memory.
 //
-// A process makes decisions about one budget one after the other. Requests that wait are decided together and share one
-// write of the status. The write fails if another process wrote meanwhile. Then the Ledger decides again, by the stored
-// status.
+// A process decides about a budget in one goroutine. Waiting requests are decided together and share one write of the status. The write
+// fails if another process wrote meanwhile. Then the Ledger decides again, by the stored status.
 //
-// A pod that the cache lacks may still be there, because the replica may be behind. So each write names the version of
+// A pod that the cache lacks may still exist, because the cache may be behind. So each write names the version of
 // pods that a reader must have seen (podsObserved), and a Ledger waits for that version. It gives up an expired
-// reservation only after a live read of the pod, since an old cache may have missed the eviction. It also reads a pod
-// live before it admits its eviction because the pod is down: others may already count on that pod.
+// reservation only after a live read of the pod, because an old cache may have missed the eviction. It also reads a pod
+// live before it admits an eviction because the pod is down: others may already count on that pod.
 package reservation
 
 import (
@@ -36,17 +35,17 @@ import (
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 )
 
-// Options are the choices of a program.
+// Options configure a Ledger.
 type Options struct {
 	// Clock is the real one if it is nil.
 	Clock clock.Clock
-	// Ahead says by how much the clock of this process is ahead of the API server's. It may be nil.
+	// Ahead returns by how much the clock of this process is ahead of the API server's. It may be nil.
 	Ahead func() time.Duration
-	// Metrics count for this Ledger alone. They may be nil.
+	// Metrics belong to this Ledger alone. They may be nil.
 	Metrics *Metrics
 }
 
-// Ledger admits evictions. Several processes have one each, and all act at once.
+// Ledger admits evictions. Several processes may each run one at the same time.
 type Ledger struct {
 	// client reads and writes live.
 	client     client.Client
@@ -57,17 +56,17 @@ type Ledger struct {
 	metrics    *Metrics
 	log        logr.Logger
 
-	// givenUp are requests that were denied after a write was tried. That write may still arrive.
+	// givenUp are requests that were denied after an attempt to write. That write may still arrive.
 	givenUp *expiring[attempt, struct{}]
 	lists   *lists
-	slots   chan struct{} // one for each budget that is written
+	slots   chan struct{} // one for each concurrent write of a budget
 
 	mu     sync.Mutex
 	queues map[types.NamespacedName]*queue
 }
 
-// New makes a Ledger that reads from the cache of a manager, which must have CacheOptions. Its client has no rate limit
-// of its own: it makes as many requests as there are evictions, and the API server limits them.
+// New makes a Ledger that reads from the cache of a manager, which must have CacheOptions. Its client has no rate limit: it makes about
+// one request for each eviction, and the API server limits evictions.
 func New(ctx context.Context, mgr manager.Manager, o Options) (*Ledger, error) {
 	config := rest.CopyConfig(mgr.GetConfig())
 	config.QPS = -1
@@ -102,39 +101,38 @@ func newLedger(c client.Client, w *world, o Options, log logr.Logger) *Ledger {
 	}
 }
 
-// Request is an eviction to decide about.
+// Request is an eviction to decide.
 type Request struct {
 	// Pod is the pod as the caller read it. Only its name, UID and version count; the rest is read again.
 	Pod *corev1.Pod
-	// Holder names the caller. A reservation by which two holders were admitted is given up by neither.
+	// Holder names the caller. A reservation that admitted two holders cannot be given up.
 	Holder string
 	// DryRun stores nothing.
 	DryRun bool
 }
 
-// Answer is what all budgets say about one eviction.
+// Answer is the answer of all budgets about an eviction.
 type Answer struct {
 	// Decisions of the budgets that cover the pod, by name, up to the first denial.
 	Decisions []disruption.Decision
-	// Denial says in sentences why the eviction is denied. It is empty if the eviction is admitted.
+	// Denial has sentences about why the eviction is denied. It is empty if the eviction is admitted.
 	Denial string
-	// Unsupported says that Kubernetes evicts no such pod, so that trying again does not help.
+	// Unsupported says that Kubernetes never evicts such a pod, so a retry does not help.
 	Unsupported bool
 	// Warnings are sentences for the person who evicts.
 	Warnings []string
 
-	// reason is what decided: a rule of package disruption, or one of the reasons below.
+	// reason is a rule of package disruption, or one of the reasons below.
 	reason string
-	// settled says that no newer version of the budgets can change the answer: each of them stored it, or the pod has ended.
+	// settled says that no newer version of the budgets can change the answer: each budget stored it, or the pod has ended.
 	settled bool
 }
 
 // Allowed reports whether the eviction is admitted.
 func (a *Answer) Allowed() bool { return a.Denial == "" }
 
-// Admit decides about the eviction of a pod under all budgets that cover it, and stores reservations before it admits.
-// It admits a pod without a budget. An error says that the Ledger lacks something that the decision depends on: the
-// eviction must not be admitted then.
+// Admit decides the eviction of a pod under all budgets that cover it, and stores reservations before it admits. It admits a pod
+// without a budget. After an error the eviction must not be admitted: the Ledger lacks input of the decision.
 func (l *Ledger) Admit(ctx context.Context, request Request) (Answer, error) {
 	begin := l.clock.Now()
 	answer, err := l.admit(ctx, request)
@@ -154,7 +152,7 @@ const (
 )
 
 func (l *Ledger) admit(ctx context.Context, request Request) (Answer, error) {
-	if err := l.Synced(nil); err != nil { // selectors, too
+	if err := l.Synced(nil); err != nil { // includes the selectors
 		return Answer{}, err
 	}
 	known := l.world.selectors.mark()
@@ -162,7 +160,7 @@ func (l *Ledger) admit(ctx context.Context, request Request) (Answer, error) {
 	if err != nil || answer.settled || request.DryRun || !answer.Allowed() {
 		return answer, err
 	}
-	// Without a write the API server has not confirmed that these budgets are the stored ones.
+	// Only a write confirms that these budgets are the stored ones.
 	again, err := l.specsChanged(ctx, request.Pod.Namespace, known)
 	if err == nil && again {
 		answer, err = l.ask(ctx, request)
@@ -173,13 +171,13 @@ func (l *Ledger) admit(ctx context.Context, request Request) (Answer, error) {
 	return answer, err
 }
 
-// ask asks the budgets that are known to cover the pod.
+// ask asks the known budgets that cover the pod.
 func (l *Ledger) ask(ctx context.Context, request Request) (Answer, error) {
 	pod, err := l.current(ctx, request.Pod)
 	if err != nil {
 		return Answer{}, err
 	}
-	if pod == nil { // the API server finds that it has gone, or is another one
+	if pod == nil { // the API server will find that it is gone or replaced
 		return Answer{reason: string(disruption.RuleGone), settled: true}, nil
 	}
 	budgets := l.world.selectors.matching(pod.Namespace, pod.Labels)
@@ -191,7 +189,7 @@ func (l *Ledger) ask(ctx context.Context, request Request) (Answer, error) {
 		return Answer{Denial: denial.message, Unsupported: denial.unsupported, reason: denial.reason}, nil
 	}
 	if len(budgets) > 1 && !request.DryRun {
-		// All budgets decide before the first one reserves, so that a denial takes no room in the others.
+		// All budgets decide before any reserves, so that a denial takes no room in the others.
 		dry := request
 		dry.DryRun = true
 		if answer, err := l.askEach(ctx, budgets, pod, dry, gate); err != nil || !answer.Allowed() {
@@ -233,7 +231,7 @@ func (l *Ledger) askEach(ctx context.Context, budgets []types.NamespacedName, po
 	return answer, nil
 }
 
-// ReadPod reads the UID and the version of a pod live; nil if there is no pod of that name.
+// ReadPod reads the UID and the version of a pod live. It returns nil if no pod has the name.
 func (l *Ledger) ReadPod(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
@@ -248,11 +246,10 @@ func (l *Ledger) ReadPod(ctx context.Context, key types.NamespacedName) (*corev1
 	}}, nil
 }
 
-// CachedPod is a pod of the cache, nil if the cache lacks it. The caller must not change it.
+// CachedPod returns a pod of the cache, nil if the cache lacks it. The caller must not change it.
 func (l *Ledger) CachedPod(key types.NamespacedName) *corev1.Pod { return l.world.pod(key) }
 
-// current waits until the cache is as new as the pod that the caller read, and returns the cached pod; nil if it has
-// gone.
+// current waits until the cache is as new as the pod that the caller read. It returns the cached pod, nil if it is gone.
 func (l *Ledger) current(ctx context.Context, read *corev1.Pod) (*corev1.Pod, error) {
 	key := client.ObjectKeyFromObject(read)
 	if pod := l.world.pod(key); pod != nil && pod.UID == read.UID {
@@ -272,7 +269,7 @@ func (l *Ledger) undo(ctx context.Context, budget types.NamespacedName, pod type
 	return err
 }
 
-// Undo gives up the reservations that a holder has for a pod.
+// Undo gives up the reservations of a holder for a pod.
 func (l *Ledger) Undo(ctx context.Context, pod types.NamespacedName, uid types.UID, holder string) error {
 	var failed []error
 	for _, budget := range l.holding(pod.Namespace, uid) {
@@ -304,8 +301,8 @@ func reservationOf(budget *v1alpha1.TopologyDisruptionBudget, pod types.UID) (*v
 	return nil, false
 }
 
-// Hold renews the reservations of a pod, and makes missing ones whatever the budgets allow. It is for a pod whose
-// eviction was admitted, and which others delete later without asking again. Reservations keep their holders.
+// Hold renews the reservations of a pod, and makes missing ones whatever the budgets allow. It is for an admitted eviction whose pod is
+// deleted later without another request. Reservations keep their holders.
 func (l *Ledger) Hold(ctx context.Context, pod *corev1.Pod, holder string) error {
 	current, err := l.current(ctx, pod)
 	if err != nil || current == nil {
@@ -337,20 +334,20 @@ func (l *Ledger) World(ctx context.Context, budget *v1alpha1.TopologyDisruptionB
 
 // Report is the state of a budget after a refresh.
 type Report struct {
-	// World is the input of the rest; its Budget is the one before the refresh. The caller must not change any of it.
+	// World is the input of the other fields. Its Budget is the one before the refresh. The caller must not change it.
 	World    coverage.World
 	State    disruption.State
 	Measures disruption.Measures
-	// Budget is the stored one. The caller must not change it.
+	// Budget is the stored budget. The caller must not change it.
 	Budget *v1alpha1.TopologyDisruptionBudget
 	// Written says that the status had to be written.
 	Written bool
-	// Next, if not zero, is when a reservation expires or a domain settles: the status changes then without an event.
+	// Next, if not zero, is when the status changes without an event: a reservation expires or a domain settles.
 	Next time.Time
 }
 
-// Refresh brings the status of a budget up to date. It sets the conditions that the function returns for a report and
-// leaves all others. It may call the function several times. The report is nil if there is no such budget.
+// Refresh brings the status of a budget up to date. It sets the conditions that the function returns for a report, and leaves all
+// others. It may call the function several times. The report is nil if the budget does not exist.
 func (l *Ledger) Refresh(ctx context.Context, budget types.NamespacedName, conditions func(*Report) []metav1.Condition) (*Report, error) {
 	result, err := l.submit(budget, &job{kind: jobRefresh, ctx: ctx, conditions: conditions})
 	if err != nil {

@@ -14,20 +14,20 @@ import (
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 )
 
-// gate is the PodDisruptionBudget of a pod, which Kubernetes asks after the webhooks. If it is known to refuse, nothing
-// is reserved: the reservation would only keep others from being evicted.
+// gate is the PodDisruptionBudget of a pod, which Kubernetes asks after the webhooks. If it is going to refuse, nothing is reserved:
+// the reservation would only block other evictions.
 type gate struct {
 	pdb      *policyv1.PodDisruptionBudget
 	selector labels.Selector
 }
 
-// denial is a refusal that does not come from a TopologyDisruptionBudget.
+// denial is a refusal that comes from no TopologyDisruptionBudget.
 type denial struct {
 	reason, message string
 	unsupported     bool
 }
 
-// gateOf is the gate of a pod, nil if there is none, or the reason why it is closed.
+// gateOf returns the gate of a pod, nil without one, or why the gate is closed.
 func (w *world) gateOf(pod *corev1.Pod) (*gate, *denial) {
 	var pdbs []*policyv1.PodDisruptionBudget
 	for _, object := range inNamespace(w.pdbs, pod.Namespace) {
@@ -38,7 +38,7 @@ func (w *world) gateOf(pod *corev1.Pod) (*gate, *denial) {
 	return gateAmong(pod, pdbs)
 }
 
-// RefusedByPDB says why PodDisruptionBudgets of its namespace refuse to have a pod evicted; empty if they do not.
+// RefusedByPDB says why PodDisruptionBudgets refuse the eviction of a pod. It is empty if they do not.
 func RefusedByPDB(pod *corev1.Pod, pdbs []*policyv1.PodDisruptionBudget) string {
 	if _, denial := gateAmong(pod, pdbs); denial != nil {
 		return denial.message
@@ -101,7 +101,7 @@ func (g *gate) closed() *denial {
 		g.pdb.Name, status.CurrentHealthy, status.DesiredHealthy)}
 }
 
-// refuses reports whether admitted evictions that are still to come use up what the PodDisruptionBudget allows.
+// refuses returns a denial if pending evictions use up the allowance of the PodDisruptionBudget.
 func (g *gate) refuses(c *commit, pod types.UID) *denial {
 	if g == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 )
 
-// Indexes of pods: a budget of a hundred pods does not look at ten thousand others of its namespace. A store changes
-// together with its indexes, so that pods read by an index are those of one moment.
+// Indexes of pods: a budget with a hundred pods skips ten thousand others of its namespace. A store changes together with its indexes,
+// so pods read by an index are those of one moment.
 const (
 	indexLabel      = "vicinity.dev/label"
 	indexController = "vicinity.dev/controller"
@@ -51,7 +51,7 @@ func labelKey(namespace string, pair labelPair) string {
 	return namespace + "/" + pair.key + "=" + pair.value
 }
 
-// isUnindexed reports whether a label differs for each pod, or is the same for too many.
+// isUnindexed reports whether a label is useless as an index: it differs for each pod, or is the same for too many.
 func isUnindexed(key string) bool {
 	switch key {
 	case appsv1.StatefulSetPodNameLabel, appsv1.PodIndexLabel, appsv1.ControllerRevisionHashLabelKey, appsv1.DefaultDeploymentUniqueLabelKey,
@@ -71,7 +71,7 @@ func (w *world) podsOf(budget *v1alpha1.TopologyDisruptionBudget, workloads []co
 	pods := podsIn(byIndex(w.pods, indexLabel, labelKey(budget.Namespace, pair)))
 	for owner := range controllersOf(coverage.Selector(budget), pods, workloads) {
 		for _, other := range podsIn(byIndex(w.pods, indexController, string(owner))) {
-			// Those that have the label are listed already, as of that moment.
+			// Pods with the label are already listed, as of that moment.
 			if value, has := other.Labels[pair.key]; (!has || value != pair.value) && other.Namespace == budget.Namespace {
 				pods = append(pods, other)
 			}

@@ -30,7 +30,7 @@ const (
 // job is a request to a queue. Its fields depend on its kind.
 type job struct {
 	kind jobKind
-	ctx  context.Context // of who waits
+	ctx  context.Context // of the waiting caller
 	done chan result
 
 	key     types.NamespacedName // of the pod
@@ -42,9 +42,9 @@ type job struct {
 
 	conditions func(*Report) []metav1.Condition
 
-	// maybeStored says that a write with a reservation for the job was tried.
+	// maybeStored says that a write with a reservation for the job was attempted.
 	maybeStored bool
-	// outcome is set once, by the first of the two: the caller that stops waiting, or the queue that answers.
+	// outcome is set once: by the caller that stops waiting or by the queue that answers, whichever is first.
 	outcome atomic.Int32
 }
 
@@ -57,7 +57,7 @@ const (
 type result struct {
 	decision disruption.Decision
 	stored   bool    // by a write
-	denial   *denial // by what is no TopologyDisruptionBudget
+	denial   *denial // not from a TopologyDisruptionBudget
 	report   *Report
 	err      error
 }
@@ -77,7 +77,7 @@ func (j *job) answer(r result) bool {
 	return true
 }
 
-// queue has the jobs of one budget. One goroutine works on it while there are any.
+// queue has the jobs of a budget. One goroutine works on it while it has jobs.
 type queue struct {
 	ledger *Ledger
 	key    types.NamespacedName
@@ -85,13 +85,13 @@ type queue struct {
 	mu      sync.Mutex
 	waiting []*job
 	working bool
-	known   *v1alpha1.TopologyDisruptionBudget // that was written or read live last
+	known   *v1alpha1.TopologyDisruptionBudget // last written or read live
 
-	stage atomic.Value // a string: what the goroutine is at
+	stage atomic.Value // a string: the goroutine's current work, for errors
 
 	// Only the goroutine uses the fields below.
-	readLive bool // what is known is not what is stored
-	// confirmed has, by pod, the expiry of a reservation that expired while a live read found the pod.
+	readLive bool // known differs from the stored budget
+	// confirmed has, by pod, the expiry of an expired reservation whose pod a live read found.
 	confirmed map[types.UID]time.Time
 	pause     time.Duration // before the next decision
 }
@@ -116,7 +116,7 @@ func (l *Ledger) forgetQueue(budget types.NamespacedName) {
 	delete(l.queues, budget)
 }
 
-// newestKnown is the newer of a cached budget and this process's last write of it.
+// newestKnown returns the newer of the cached budget and this process's last write.
 func (l *Ledger) newestKnown(cached *v1alpha1.TopologyDisruptionBudget) *v1alpha1.TopologyDisruptionBudget {
 	l.mu.Lock()
 	q := l.queues[client.ObjectKeyFromObject(cached)]
@@ -127,7 +127,7 @@ func (l *Ledger) newestKnown(cached *v1alpha1.TopologyDisruptionBudget) *v1alpha
 	return newest(cached, q.written())
 }
 
-// written is the budget as this process wrote or read it last, nil if it did neither.
+// written returns the budget that this process last wrote or read live, or nil.
 func (q *queue) written() *v1alpha1.TopologyDisruptionBudget {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -140,7 +140,7 @@ func (q *queue) setWritten(budget *v1alpha1.TopologyDisruptionBudget) {
 	q.known = budget
 }
 
-// newest is the newer of two versions of a budget. The second may be nil.
+// newest returns the newer of two versions of a budget. The second may be nil.
 func newest(a, b *v1alpha1.TopologyDisruptionBudget) *v1alpha1.TopologyDisruptionBudget {
 	if b == nil {
 		return a
@@ -192,8 +192,8 @@ func (e *slowError) Error() string {
 
 func (e *slowError) Unwrap() error { return e.cause }
 
-// work processes jobs until none are left. After a write it pauses, so that another Ledger can see that write and make
-// its own; without the pause the first Ledger would always win. Jobs that arrive meanwhile are decided together.
+// work processes jobs until none are left. After a write it pauses, so that another Ledger can see that write and make its own. Without
+// the pause the first Ledger would always win. Jobs that arrive meanwhile are decided together.
 func (q *queue) work() {
 	for {
 		time.Sleep(q.pause)
@@ -209,7 +209,7 @@ func (q *queue) work() {
 	}
 }
 
-// takeWaiting removes the jobs that arrived meanwhile.
+// takeWaiting takes the jobs that have arrived meanwhile.
 func (q *queue) takeWaiting() []*job {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -218,7 +218,7 @@ func (q *queue) takeWaiting() []*job {
 	return taken
 }
 
-// undoPause is the time between two tries to give up a reservation.
+// undoPause is the time between attempts to give up a reservation.
 const undoPause = time.Second
 
 // attempt is one request to evict a pod. Each has a holder of its own.
@@ -227,14 +227,14 @@ type attempt struct {
 	holder string
 }
 
-// isGivenUp reports whether a reservation was given up. A write that stores it came late.
+// isGivenUp reports whether a stored reservation was given up before its write arrived.
 func (l *Ledger) isGivenUp(r *v1alpha1.Reservation) bool {
 	_, found := l.givenUp.get(attempt{r.UID, r.Holder})
 	return found
 }
 
-// giveUp gives up the reservations of a denied request in the background. It tries again until that is stored or the
-// reservation has expired.
+// giveUp gives up the reservations of a denied request in the background. It retries until that is stored or the reservation has
+// expired.
 func (l *Ledger) giveUp(budgets []types.NamespacedName, pod types.UID, holder string) {
 	l.givenUp.set(attempt{pod, holder}, struct{}{})
 	for _, budget := range budgets {
@@ -251,7 +251,7 @@ func (l *Ledger) giveUp(budgets []types.NamespacedName, pod types.UID, holder st
 	}
 }
 
-// GiveUp gives up the reservations that a holder has for a pod, in the background.
+// GiveUp gives up the reservations of a holder for a pod, in the background.
 func (l *Ledger) GiveUp(pod types.NamespacedName, uid types.UID, holder string) {
 	l.giveUp(l.holding(pod.Namespace, uid), uid, holder)
 }

@@ -25,9 +25,8 @@ import (
 // nodeTrust is how long a live read of a node counts.
 const nodeTrust = 5 * time.Second
 
-// lostNodes reads nodes live that have pods and that the cache lacks. A node that is newer than the cache has healthy
-// pods, and only its labels tell their domain. A deleted node has none: its pods are not protected until they are
-// deleted.
+// lostNodes reads live the nodes that have pods and that the cache lacks. A node that is newer than the cache has healthy pods, and only
+// its labels tell their domain. A deleted node has no healthy pods: its pods are not protected.
 type lostNodes struct {
 	client client.Reader // live
 	recent *expiring[string, *corev1.Node]
@@ -37,7 +36,7 @@ func newLostNodes(c client.Reader, now clock.Clock) *lostNodes {
 	return &lostNodes{client: c, recent: newExpiring[string, *corev1.Node](now, nodeTrust)}
 }
 
-// of has those of some nodes that exist. It fails unless each is known to exist or not.
+// of returns those of the named nodes that exist. It fails if one cannot be read.
 func (l *lostNodes) of(ctx context.Context, names []string) (map[string]*corev1.Node, error) {
 	var mu sync.Mutex
 	found := map[string]*corev1.Node{}
@@ -60,7 +59,7 @@ func (l *lostNodes) of(ctx context.Context, names []string) (map[string]*corev1.
 	return found, reads.Wait()
 }
 
-// read reads a node live, nil if it does not exist.
+// read reads a node live. It returns nil if the node does not exist.
 func (l *lostNodes) read(ctx context.Context, name string) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	if err := l.client.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
@@ -71,20 +70,18 @@ func (l *lostNodes) read(ctx context.Context, name string) (*corev1.Node, error)
 
 // scaleTrust is how long a read of an owner's replicas counts.
 //
-// Kubernetes' own kinds come from the cache, which may be late as well. A late number judges an eviction as if it had
-// been asked for that much earlier: new pods of a scaled-up workload are not expected yet, and pods that go in a
-// scale-down count as missing. No pod that is down counts as healthy for that, since pods and reservations are never
-// read here.
+// Built-in kinds come from the cache, which may be late as well. A late number judges an eviction as if it had come earlier: new pods of
+// a scaled-up workload are not expected yet, and removed pods of a scale-down count as missing. It never makes a pod that is down
+// count as healthy.
 const scaleTrust = 5 * time.Second
 
-// scales reads the replicas of owners of any kind by their subresource scale, which takes the right to get that and
-// nothing else.
+// scales reads the replicas of owners of any kind by their subresource scale. It needs only the right to get that subresource.
 type scales struct {
 	client client.SubResourceClientConstructor
 	recent *expiring[scaleKey, coverage.Workload]
 }
 
-// scaleKey has all of an owner that its pods name: whoever makes a pod chooses it.
+// scaleKey has everything that a pod says of its owner, since the creator of the pod chooses it.
 type scaleKey struct {
 	namespace string
 	coverage.Ref
@@ -105,7 +102,7 @@ func (s *scales) of(ctx context.Context, namespace string, ref coverage.Ref) (co
 
 func (s *scales) read(ctx context.Context, namespace string, ref coverage.Ref) (coverage.Workload, error) {
 	if len(content.IsPathSegmentName(ref.Name)) > 0 {
-		return coverage.WithoutScale(ref), nil // no object has such a name, and none can be asked for
+		return coverage.WithoutScale(ref), nil // no object can have such a name
 	}
 	owner := &unstructured.Unstructured{}
 	owner.SetAPIVersion(ref.APIVersion)
@@ -121,17 +118,17 @@ func (s *scales) read(ctx context.Context, namespace string, ref coverage.Ref) (
 	}
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err), apierrors.IsMethodNotSupported(err):
-		// The owner has gone, or its kind has no such subresource.
+		// The owner is gone, or its kind has no such subresource.
 		return coverage.WithoutScale(ref), nil
 	case err != nil:
 		return coverage.Workload{}, err
 	case scale.UID != "" && scale.UID != ref.UID:
-		return coverage.WithoutScale(ref), nil // another one of the name
+		return coverage.WithoutScale(ref), nil // another object has the name
 	}
 	return coverage.OfScale(ref, scale.Spec.Replicas), nil
 }
 
-// expiring keeps values for a time each.
+// expiring keeps each value for a time.
 type expiring[K comparable, V any] struct {
 	clock clock.PassiveClock
 	lasts time.Duration
@@ -152,8 +149,7 @@ func (e *expiring[K, V]) get(key K) (value V, found bool) {
 	return value, found
 }
 
-// getOrRead is the kept value of a key, or a new one. The time of a new one begins before the read. Errors are not
-// kept.
+// getOrRead returns the kept value of a key, or reads a new one. The time of a new value starts before the read. Errors are not kept.
 func (e *expiring[K, V]) getOrRead(key K, read func() (V, error)) (V, error) {
 	if value, found := e.get(key); found {
 		return value, nil

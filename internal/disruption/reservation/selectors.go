@@ -19,22 +19,22 @@ import (
 // selectors finds the budgets that may cover a pod by its labels.
 type selectors struct {
 	mu sync.RWMutex
-	// namespaces have their budgets by name.
+	// namespaces has, for each namespace, its budgets by name.
 	namespaces map[string]map[string]*knownBudget
-	learnt     int // how often what a budget asks for was learnt
+	learnt     int // counts changes of the specs of budgets
 }
 
-// knownBudget is what is known of the spec of a budget.
+// knownBudget has the known spec of a budget.
 type knownBudget struct {
 	selector labels.Selector
-	pairs    []labelPair // that each of its pods has
+	pairs    []labelPair // required of each of its pods
 	asked    asked
-	learnt   int // which time of selectors.learnt
+	learnt   int // the value of selectors.learnt at its last change
 }
 
 type labelPair struct{ key, value string }
 
-// asked identifies what a budget asks for. The version changes with the status, too.
+// asked identifies the spec of a budget. The version also changes with the status.
 type asked struct {
 	version, glass string
 	uid            types.UID
@@ -54,7 +54,7 @@ func newSelectors() *selectors {
 	return &selectors{namespaces: map[string]map[string]*knownBudget{}}
 }
 
-// set adds a budget, or replaces what is known of it.
+// set adds or replaces a budget.
 func (s *selectors) set(budget *v1alpha1.TopologyDisruptionBudget) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +74,7 @@ func (s *selectors) mark() int {
 	return s.learnt
 }
 
-// hasLearnt reports whether any of some budgets was learnt after a mark. It fails if the current version of one is not
-// known yet.
+// hasLearnt reports whether any of the budgets was learnt after a mark. It fails if the current version of one is still unknown.
 func (s *selectors) hasLearnt(namespace string, since int, budgets map[string]asked) (later bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -92,7 +91,7 @@ func (s *selectors) hasLearnt(namespace string, since int, budgets map[string]as
 	return later, nil
 }
 
-// pairsOf are the labels that a pod must have to match a selector.
+// pairsOf returns the labels that a pod must have to match a selector.
 func pairsOf(selector *metav1.LabelSelector) (pairs []labelPair) {
 	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil || selector == nil {
 		return nil
@@ -108,8 +107,7 @@ func pairsOf(selector *metav1.LabelSelector) (pairs []labelPair) {
 	return pairs
 }
 
-// pair is an indexed label that all pods of a budget have, if there is one. Of several it is the one that the fewest
-// budgets of the namespace ask for.
+// pair returns an indexed label that all pods of a budget have, if one exists: the one that the fewest budgets of the namespace require.
 func (s *selectors) pair(budget *v1alpha1.TopologyDisruptionBudget) (rarest labelPair, found bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -161,8 +159,8 @@ func (s *selectors) matching(namespace string, pod map[string]string) []types.Na
 	return found
 }
 
-// lists reads the budgets of a namespace live. Requests that arrive during a read share the next one, since the read
-// under way may have missed what they need. Package singleflight would share the read under way.
+// lists reads the budgets of a namespace live. Requests that arrive during a read share the next read, because the running one may miss
+// what they need. Package singleflight would share the running one.
 type lists struct {
 	client client.Reader
 
@@ -176,7 +174,7 @@ type list struct {
 	err     error
 }
 
-// of has the budgets of a namespace by name, as stored after the call began.
+// of returns the budgets of a namespace by name, as stored after the start of the call.
 func (l *lists) of(ctx context.Context, namespace string) (map[string]asked, error) {
 	l.mu.Lock()
 	shared := l.next[namespace]
@@ -197,7 +195,7 @@ func (l *lists) of(ctx context.Context, namespace string) (map[string]asked, err
 	}
 }
 
-// read waits for the read before it.
+// read waits for the previous read first.
 func (l *lists) read(namespace string, this, before *list) {
 	if before != nil {
 		<-before.done

@@ -24,8 +24,8 @@ import (
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 )
 
-// world reads the stores of informers. That of pods says how new they are. Nodes and workloads are gathered once and kept
-// until one of them changes.
+// world reads the stores of informers. The store of pods knows its version. Nodes and workloads are gathered once and kept until one of
+// them changes.
 type world struct {
 	pods, budgets, pdbs toolscache.Indexer
 	selectors           *selectors
@@ -36,11 +36,11 @@ type world struct {
 	scales              *scales
 	lost                *lostNodes
 	synced              []syncing
-	gone                func(types.NamespacedName) // is called with budgets that are deleted
+	gone                func(types.NamespacedName) // called with deleted budgets
 	changed             func(*v1alpha1.TopologyDisruptionBudget)
 }
 
-// syncing is a watch that has its first list once done says so.
+// syncing is a watch. It has its first list once done is true.
 type syncing struct {
 	what string
 	done func() bool
@@ -160,7 +160,7 @@ func unitsOf(stores []toolscache.Indexer, namespace string) map[string]string {
 	return coverage.Units(groups, composites)
 }
 
-// ofAlpha converts the fields of an older PodGroup that Units reads.
+// ofAlpha converts the fields of a v1alpha3 PodGroup that Units reads.
 func ofAlpha(g *schedulingv1alpha3.PodGroup) schedulingv1beta1.PodGroup {
 	group := schedulingv1beta1.PodGroup{ObjectMeta: g.ObjectMeta}
 	group.Spec.ParentCompositePodGroupName = g.Spec.ParentCompositePodGroupName
@@ -184,7 +184,7 @@ func (w *world) pod(key types.NamespacedName) *corev1.Pod {
 	return pod
 }
 
-// of is the world of a budget. It reads the pods last, after requests that take a while.
+// of returns the world of a budget. It reads the pods last, after the slow requests.
 func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	found := coverage.World{
 		Budget: budget, Nodes: w.nodes.get(metav1.NamespaceNone), Workloads: w.workloads.get(budget.Namespace), Units: w.units(budget.Namespace),
@@ -226,7 +226,7 @@ func (w *world) located(ctx context.Context, found coverage.World) (coverage.Wor
 // podsVersion is the version of the cached pods.
 func (w *world) podsVersion() string { return w.pods.LastStoreSyncResourceVersion() }
 
-// poll is the time between two looks at a cache that is behind.
+// poll is the interval of looks at a cache that is behind.
 const poll = 2 * time.Millisecond
 
 // awaitPods waits until the cache of pods has reached a version.
@@ -254,14 +254,14 @@ func await(ctx context.Context, missing func() error) error {
 	}
 }
 
-// behindError says that a cache is too old for a decision.
+// behindError reports that a cache is too old for a decision.
 type behindError struct{ what, has, needs string }
 
 func (e *behindError) Error() string {
 	return fmt.Sprintf("vicinity-controller has not seen all recent changes of %s yet: it is at version %q and needs %q", e.what, e.has, e.needs)
 }
 
-// isAtLeast reports whether a version is another one or later. Any version is later than none.
+// isAtLeast reports whether a version equals another one or is later. Any version is later than none.
 func isAtLeast(version, than string) bool {
 	if than == "" {
 		return true
@@ -275,7 +275,7 @@ func isVersion(text string) bool {
 	return err == nil
 }
 
-// later is the later of two versions. Either may be none.
+// later returns the later of two versions. Either may be empty.
 func later(a, b string) string {
 	if a == "" || b != "" && isAtLeast(b, a) {
 		return b
@@ -312,18 +312,18 @@ func (w *world) budgetHandler() toolscache.ResourceEventHandler {
 
 func (w *world) podHandler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
-		// The version of a missed deletion is not known.
+		// The version of a missed deletion is unknown.
 		if pod, ok := object.(*corev1.Pod); ok && w.selectors.has(pod.Namespace) {
 			w.departures.set(pod.UID, pod.ResourceVersion)
 		}
 	}}
 }
 
-// departureTime is how long the versions of deletions are kept: longer than any reservation lasts.
+// departureTime is how long the versions of deletions are kept. It is longer than any reservation.
 const departureTime = 5 * time.Minute
 
-// memo gathers a value for each namespace, and keeps it until an object of the namespace changes. Callers share the value
-// and must not change it.
+// memo keeps a gathered value for each namespace until an object of the namespace changes. Callers share the value and must not change
+// it.
 type memo[T any] struct {
 	gather func(namespace string) T
 
@@ -331,7 +331,7 @@ type memo[T any] struct {
 	known map[string]T
 }
 
-// get gathers under the lock: an object that changes meanwhile is forgotten after the value is kept, not before.
+// get gathers under the lock, so that a concurrent change drops the value after it is kept, not before.
 func (m *memo[T]) get(namespace string) T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -354,8 +354,7 @@ func (m *memo[T]) forget(object any) {
 	}
 }
 
-// forgetOnChange handles the events of the objects that a memo gathers from. An update that leaves an object the same
-// keeps the value.
+// forgetOnChange handles the events of the objects that a memo gathers from. An update without a relevant change keeps the value.
 func forgetOnChange[T any, O client.Object](m *memo[T], same func(before, after O) bool) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: m.forget,
