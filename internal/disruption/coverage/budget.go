@@ -23,7 +23,7 @@ import (
 // MaxSettle is the longest settleTime.
 const MaxSettle = 24 * time.Hour
 
-// BudgetOf reads a budget. If its spec makes no sense, Budget.Invalid says why.
+// BudgetOf reads a budget. If its spec is invalid, Budget.Invalid says why.
 func BudgetOf(tdb *v1alpha1.TopologyDisruptionBudget) (disruption.Budget, *Term) {
 	budget, term, faults := readSpec(&tdb.Spec)
 	budget.Name, budget.Keys = tdb.Namespace+"/"+tdb.Name, term.Keys()
@@ -32,21 +32,21 @@ func BudgetOf(tdb *v1alpha1.TopologyDisruptionBudget) (disruption.Budget, *Term)
 		for i, fault := range faults {
 			messages[i] = fault.Error()
 		}
-		budget.Invalid = plaintext.Line(strings.Join(messages, "; ")) // keys are in it as they are
+		budget.Invalid = plaintext.Line(strings.Join(messages, "; ")) // it contains keys from the spec
 	}
-	// An annotation that cannot be read has no effect. Problems and the webhook say so.
+	// An unreadable annotation has no effect. The condition BreakGlass and the webhook report it.
 	budget.BreakGlass, _ = BreakGlassOf(tdb.Annotations)
 	return budget, term
 }
 
-// Faults lists the parts of a spec that make no sense.
+// Faults lists the errors of a spec.
 func Faults(spec *v1alpha1.TopologyDisruptionBudgetSpec) field.ErrorList {
 	_, _, faults := readSpec(spec)
 	return faults
 }
 
-// Selector selects the pods of a budget in its namespace: none without spec.selector, and all if spec.selector cannot
-// be read. Such a budget is invalid, and evictions of all pods are refused until it is corrected.
+// Selector selects the pods of a budget in its namespace. It selects none without spec.selector, and all if spec.selector is invalid:
+// evictions of all pods are refused until it is corrected.
 func Selector(tdb *v1alpha1.TopologyDisruptionBudget) labels.Selector {
 	selector, err := metav1.LabelSelectorAsSelector(tdb.Spec.Selector)
 	if err != nil {
@@ -135,8 +135,7 @@ func readAmount(given intstr.IntOrString) (disruption.Amount, error) {
 	return disruption.Amount{Value: int(value), Percent: true}, nil
 }
 
-// BreakGlassOf reads the annotation that lets every eviction through for a while. Without the annotation it returns a
-// zero value.
+// BreakGlassOf reads the annotation of break-glass. Without the annotation it returns a zero value.
 func BreakGlassOf(annotations map[string]string) (disruption.BreakGlass, error) {
 	written, found := annotations[v1alpha1.AnnotationBreakGlass]
 	if !found {

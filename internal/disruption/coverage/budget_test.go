@@ -75,7 +75,7 @@ func TestInvalidBudgets(t *testing.T) {
 		{"no label", func(s *spec) { s.GroupBy = "a/b/c" }, `spec.groupBy: Invalid value: "a/b/c"`},
 		{"a policy of its own", func(s *spec) { s.UnhealthyPodEvictionPolicy = &never }, `spec.unhealthyPodEvictionPolicy: Unsupported value: "Never"`},
 		{"labels that none can have", func(s *spec) { s.Selector.MatchLabels["-x"] = "y" }, `spec.selector.matchLabels: Invalid value: "-x"`},
-		{"a field of nodes", func(s *spec) { s.NodeSelectorTerm = withFields }, "spec.nodeSelectorTerm.matchFields: Forbidden: domains are made of labels of nodes; use matchExpressions"},
+		{"a field of nodes", func(s *spec) { s.NodeSelectorTerm = withFields }, "spec.nodeSelectorTerm.matchFields: Forbidden: domains follow from node labels; use matchExpressions"},
 		{"no operator", func(s *spec) { s.NodeSelectorTerm = expressions("zone Near a") }, `spec.nodeSelectorTerm.matchExpressions[0].operator: Unsupported value: "Near"`},
 		{"no values", func(s *spec) { s.NodeSelectorTerm = expressions("zone In") }, `spec.nodeSelectorTerm.matchExpressions[0]: Invalid value: "zone In"`},
 		{"a value too many", func(s *spec) { s.NodeSelectorTerm = expressions("zone Exists a") }, `spec.nodeSelectorTerm.matchExpressions[0]: Invalid value: "zone Exists a"`},

@@ -14,13 +14,12 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 )
 
-// MostOwners bounds the owners that are asked for their replicas. Each costs a request, and anyone who can create pods
-// can invent owners.
+// MostOwners bounds the owners that are asked for their replicas. Each costs a request, and a tenant can invent owners in pods.
 const MostOwners = 100
 
 // OwnerRefs lists the owners of selected pods whose replicas the world lacks: the first MostOwners by ID. The caller
-// asks for each and adds the answer to Workloads: OfScale, WithoutScale, or an object that its cache lacked. If one
-// cannot be asked, the state of the budget is not known. The pods of all other owners are expected as they are.
+// reads each and adds it to Workloads: OfScale, WithoutScale, or an object that its cache lacked. If one
+// cannot be read, the state of the budget is unknown. The pods of all other owners are expected as they are.
 func OwnerRefs(w World) []Ref {
 	known := workloadsByUID(w.Workloads)
 	missing := map[types.UID]Ref{}
@@ -65,13 +64,13 @@ func (r Ref) hasNoReplicas() bool {
 	return false
 }
 
-// climbs reports whether another object decides how many replicas there are, as a Deployment does for its ReplicaSets.
-// It has two of them during a rollout.
+// climbs reports whether the workload's controller decides the number of replicas, as a Deployment does for its ReplicaSets. During a
+// rollout a Deployment has two.
 func (w *Workload) climbs() bool {
 	return w.Kind == "ReplicaSet" && w.Group() == appsv1.GroupName && w.Controller != nil && !w.Controller.hasNoReplicas()
 }
 
-// makes reports whether a workload asks for pods that a selector matches.
+// makes reports whether a workload asks for pods that the selector matches.
 func (w *Workload) makes(selector labels.Selector) bool {
 	return w.Template != nil && w.Replicas > 0 && !w.AsIs && selector.Matches(labels.Set(w.Template.Labels))
 }
@@ -94,12 +93,12 @@ type owner struct {
 	*Workload
 	id     string
 	groups map[string]bool // of its pods
-	others int32           // pods that the selector does not match
+	others int32           // pods outside the selector
 	// templates are the owner's own template and those of its ReplicaSets.
 	templates []*corev1.PodTemplateSpec
 }
 
-// of is the workload that decides how many pods an object should have, nil if none does.
+// of returns the workload that decides how many pods an object should have, nil if none does.
 func (o *owners) of(uid types.UID) *Workload {
 	w := o.known[uid]
 	if w != nil && w.climbs() {
@@ -120,8 +119,8 @@ func (o *owners) add(w *Workload) *owner {
 	return o.found[w.UID]
 }
 
-// findOwners finds the owners of selected pods, and workloads that ask for such pods and have none now. A StatefulSet
-// with one replica has none between the end of its pod and its return.
+// findOwners finds the owners of selected pods, and workloads that ask for such pods and have none now: a StatefulSet
+// with one replica has none between the end of its pod and the start of the next.
 func findOwners(w World, selector labels.Selector, groupBy string) *owners {
 	o := &owners{known: workloadsByUID(w.Workloads), found: map[types.UID]*owner{}}
 	for i := range w.Workloads {
@@ -158,7 +157,7 @@ func findOwners(w World, selector labels.Selector, groupBy string) *owners {
 	}
 	for _, found := range o.found {
 		found.id = found.ID()
-		if byID[found.id] > 1 { // one was deleted and made anew, and its pods are still there
+		if byID[found.id] > 1 { // one was deleted and created again, and its old pods still exist
 			found.id += "/" + string(found.UID)
 		}
 	}
@@ -187,8 +186,8 @@ func (o *owners) list(groupBy string) []disruption.Owner {
 	return list
 }
 
-// group is the group of the pods that an owner asks for. Without the label in its template each pod gets its group
-// elsewhere, and a missing pod may be of any group.
+// group returns the group of the pods that an owner asks for. Without the label in its template, each pod gets its group
+// elsewhere, and a missing pod may belong to any group.
 func (o *owner) group(groupBy string) (group string, many bool) {
 	groups := maps.Clone(o.groups)
 	for _, template := range o.templates {
@@ -206,8 +205,8 @@ func (o *owner) group(groupBy string) (group string, many bool) {
 	return group, false
 }
 
-// DirectDeleters lists, by ID, the owners of selected pods whose rollouts delete pods without an eviction before others
-// are available. An owner whose template has other labels by now is one too: it is about to delete covered pods.
+// DirectDeleters lists, by ID, the owners of selected pods whose rollouts delete pods without an eviction before their replacements
+// are available. It includes an owner whose template now has other labels: it is about to delete covered pods.
 func DirectDeleters(w World) []Ref {
 	owners := findOwners(w, Selector(w.Budget), "")
 	var refs []Ref
@@ -220,10 +219,10 @@ func DirectDeleters(w World) []Ref {
 	return refs
 }
 
-// WayOut says how a direct deleter of a kind can keep to a budget.
+// WayOut says how a direct deleter of a kind can respect a budget.
 func WayOut(kind string) string {
 	if kind == "Deployment" {
-		return "strategy.type: RollingUpdate with rollingUpdate.maxUnavailable: 0 deletes a pod only once another one is available"
+		return "strategy.type: RollingUpdate with rollingUpdate.maxUnavailable: 0 deletes a pod only once its replacement is available"
 	}
 	return "updateStrategy.type: OnDelete leaves the pods alone, and a DomainRollout evicts them by failure domain, as budgets allow"
 }

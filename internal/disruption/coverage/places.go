@@ -21,14 +21,14 @@ type places struct {
 	// covered are the covered nodes by domain, uncovered all others.
 	covered   map[string][]*corev1.Node
 	uncovered []*corev1.Node
-	// used are the domains that have or can have a pod. pods says that use was called.
+	// used are the domains that have or can have a pod. pods says whether use was called.
 	used map[string]bool
 	pods bool
-	// reaches are kept by what pods ask of nodes.
+	// reaches caches reach by the result of asked.
 	reaches map[string]reach
 }
 
-// reach is where a pod can be.
+// reach lists where a pod fits.
 type reach struct {
 	domains   []string
 	uncovered bool
@@ -49,7 +49,7 @@ func newPlaces(term *Term, nodes map[string]*corev1.Node) *places {
 	return p
 }
 
-// domains lists the domains that have or can have a pod; all of them if there are no pods.
+// domains lists the domains that have or can have a pod. Without pods it lists all.
 func (p *places) domains() []string {
 	if len(p.term.keys) == 0 {
 		return []string{""}
@@ -60,7 +60,7 @@ func (p *places) domains() []string {
 	return slices.Sorted(maps.Keys(p.used))
 }
 
-// use marks the domains where a pod can be.
+// use marks the domains where a pod fits.
 func (p *places) use(spec *corev1.PodSpec) {
 	if p.term.All() {
 		return
@@ -71,7 +71,7 @@ func (p *places) use(spec *corev1.PodSpec) {
 	}
 }
 
-// place sets where a pod is. A pod without a node has a domain if it can only go to that one.
+// place sets the place of a pod. A pod without a node has a domain if it fits no other.
 func (p *places) place(pod *corev1.Pod, read *disruption.Pod) {
 	if !read.Finished {
 		p.use(&pod.Spec)
@@ -109,8 +109,8 @@ func (p *places) placeBy(node map[string]string, read *disruption.Pod) {
 }
 
 // LostNodes lists the nodes of the budget's pods that the world lacks, if nodes matter. They were deleted, or are newer
-// than the cache. The caller asks for each and adds to Nodes what it finds. If one cannot be asked, the state of the
-// budget is not known.
+// than the cache. The caller reads each and adds the existing ones to Nodes. If one cannot be read, the state of the
+// budget is unknown.
 func LostNodes(w World) []string {
 	selector := Selector(w.Budget)
 	names := map[string]bool{}
@@ -129,7 +129,7 @@ func LostNodes(w World) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// placeLost places a pod whose node was deleted, and which is not known to serve. Its domain follows from the zone and
+// placeLost places a pod whose node was deleted, so that it counts as not ready. Its domain follows from the zone and
 // region labels that Kubernetes copies from nodes to pods. Without them it counts as a pod without a node.
 func (p *places) placeLost(pod *corev1.Pod, read *disruption.Pod) {
 	read.Ready = false
@@ -144,8 +144,8 @@ func (p *places) placeLost(pod *corev1.Pod, read *disruption.Pod) {
 	}
 }
 
-// reach is where a pod can be by its node selector and its required node affinity. Taints do not count, since drainers
-// set them for a while, except for those of the control plane: such a node is only for pods that fit no other node.
+// reach returns where a pod fits by its node selector and its required node affinity. Taints do not count, because drainers
+// set them for a while. Only those of the control plane do: such a node is only for pods that fit no other node.
 func (p *places) reach(spec *corev1.PodSpec) reach {
 	affinity := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
 	suits := func(node *corev1.Node) bool {
@@ -177,7 +177,7 @@ func (p *places) search(suits func(*corev1.Node) bool) reach {
 	return found
 }
 
-// reachOf is the reach of a pod that names its nodes.
+// reachOf returns the reach of a pod that names its nodes.
 func (p *places) reachOf(names []string, suits func(*corev1.Node) bool) reach {
 	var found reach
 	for _, name := range names {
@@ -195,7 +195,7 @@ func (p *places) reachOf(names []string, suits func(*corev1.Node) bool) reach {
 	return found
 }
 
-// SameNode reports whether nothing changed that budgets read of a node.
+// SameNode reports whether two versions of a node are the same for budgets.
 func SameNode(a, b *corev1.Node) bool {
 	return maps.Equal(a.Labels, b.Labels) && isControlPlane(a) == isControlPlane(b)
 }
@@ -230,7 +230,7 @@ func namedNodes(spec *corev1.PodSpec) []string {
 	return names
 }
 
-// asked is a text that is equal for pods that ask the same of nodes.
+// asked returns a text that is equal for pods with the same requirements of nodes.
 func asked(spec *corev1.PodSpec) string {
 	if !asksOfNodes(spec) {
 		return ""

@@ -23,23 +23,23 @@ const (
 
 // Reasons of the conditions Valid and Satisfiable, the most severe first.
 const (
-	ReasonInvalid        = "Invalid"        // the spec makes no sense
+	ReasonInvalid        = "Invalid"        // the spec is invalid
 	ReasonNoNodes        = "NoNodes"        // no node is covered
 	ReasonBlocked        = "Blocked"        // some pods can never be evicted
-	ReasonNodeWithoutKey = "NodeWithoutKey" // pods are on nodes that are in no domain
+	ReasonNodeWithoutKey = "NodeWithoutKey" // pods are on nodes without a domain
 	ReasonSatisfiable    = "Satisfiable"
 	ReasonValid          = "Valid"
 )
 
-// Finding is something about a budget that people should know.
+// Finding is a problem or a note about a budget, for people.
 type Finding struct {
 	Reason  string
 	Message string
-	// Note says that the finding is no fault of the budget.
+	// Note says that the finding is not a problem of the budget.
 	Note bool
 }
 
-// Problems has the conditions Valid and Satisfiable of a budget, without times.
+// Problems returns the conditions Valid and Satisfiable of a budget, without times.
 func Problems(w World, s disruption.State, m disruption.Measures) []metav1.Condition {
 	valid := metav1.Condition{
 		Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue, ObservedGeneration: w.Budget.Generation,
@@ -68,7 +68,7 @@ func Problems(w World, s disruption.State, m disruption.Measures) []metav1.Condi
 	return []metav1.Condition{valid, satisfiable}
 }
 
-// Findings are full sentences about a valid budget: the most severe first, notes last.
+// Findings returns sentences about a valid budget, the most severe first and notes last.
 func Findings(w World, s disruption.State, m disruption.Measures) []Finding {
 	_, term := BudgetOf(w.Budget)
 	f := finder{world: w, state: s, measures: m, term: term}
@@ -116,7 +116,7 @@ func (f *finder) noNodes() {
 	f.add(ReasonNoNodes, "%s", message)
 }
 
-// blocked reports pods that may never be evicted, even if all are healthy.
+// blocked reports pods that can never be evicted, even if all are healthy.
 func (f *finder) blocked() {
 	b := f.state.Budget
 	for _, limit := range []struct {
@@ -153,7 +153,7 @@ func (f *finder) blocked() {
 	f.add(ReasonBlocked, "No healthy pod can ever be evicted where the budget needs all of them: %s. %s", plaintext.FirstOf(shares, mostNamed), advice)
 }
 
-// name is how a sentence calls a domain of a group.
+// name names a domain of a group in a sentence.
 func (f *finder) name(group, domain string) string {
 	var words []string
 	if len(f.term.keys) > 0 {
@@ -170,7 +170,7 @@ func (f *finder) name(group, domain string) string {
 
 func isNone(amount *disruption.Amount) bool { return amount != nil && amount.Value == 0 }
 
-// uncovered reports pods on nodes that are not covered.
+// uncovered reports pods on nodes outside the budget.
 func (f *finder) uncovered() {
 	if f.term.All() {
 		return
@@ -206,7 +206,7 @@ func (f *finder) uncovered() {
 	}
 }
 
-// owners reports owners whose number of replicas is not known.
+// owners reports owners whose number of replicas is unknown.
 func (f *finder) owners() {
 	known, selector, ids := workloadsByUID(f.world.Workloads), Selector(f.world.Budget), map[string]bool{}
 	for _, pod := range f.world.Pods {

@@ -15,7 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/bools"
 )
 
-// StateOf is the state of a budget.
+// StateOf makes the input of decisions from the objects of a budget.
 func StateOf(w World) disruption.State {
 	budget, term := BudgetOf(w.Budget)
 	selector, groupBy := Selector(w.Budget), w.Budget.Spec.GroupBy
@@ -52,7 +52,7 @@ func StateOf(w World) disruption.State {
 	return s
 }
 
-// MostCells bounds groups times domains, each of which has numbers of its own.
+// MostCells bounds groups times domains. Each cell has its own numbers.
 const MostCells = 50_000
 
 // limitGroups makes a budget with too many groups invalid, and puts all its pods into one group.
@@ -82,7 +82,7 @@ func Reservations(status *v1alpha1.TopologyDisruptionBudgetStatus) []disruption.
 	return read
 }
 
-// disturbed lists the domains that a status has as disturbed.
+// disturbed lists the disturbed domains of a status.
 func disturbed(status *v1alpha1.TopologyDisruptionBudgetStatus) []disruption.DomainKey {
 	var keys []disruption.DomainKey
 	for i := range status.Domains {
@@ -96,7 +96,7 @@ func disturbed(status *v1alpha1.TopologyDisruptionBudgetStatus) []disruption.Dom
 func readPod(pod *corev1.Pod, groupBy string) disruption.Pod {
 	read := disruption.Pod{
 		UID: string(pod.UID), Name: pod.Name,
-		// The API gives a pod a phase when it is made.
+		// Only pods that are not stored have no phase.
 		Pending:     pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "",
 		Finished:    isFinished(pod),
 		Terminating: pod.DeletionTimestamp != nil,
@@ -112,7 +112,7 @@ func isFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// Readiness reports whether a pod is ready, and since when.
+// Readiness returns whether a pod is ready, and since when.
 func Readiness(pod *corev1.Pod) (ready bool, since time.Time) {
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
@@ -125,7 +125,7 @@ func Readiness(pod *corev1.Pod) (ready bool, since time.Time) {
 // MaxDomains bounds the domains of a status.
 const MaxDomains = 500
 
-// Status writes measures into a status. It leaves reservations, podsObserved and conditions alone: others write these.
+// Status writes measures into a status. It leaves out reservations, podsObserved and conditions, which others write.
 func Status(status *v1alpha1.TopologyDisruptionBudgetStatus, generation int64, m disruption.Measures) {
 	status.ObservedGeneration = generation
 	status.ExpectedPods, status.CurrentHealthy = count(m.Expected), count(m.Healthy)
@@ -134,7 +134,7 @@ func Status(status *v1alpha1.TopologyDisruptionBudgetStatus, generation int64, m
 	status.Domains = domainsOf(m.Domains)
 }
 
-// domainsOf lists domains by group and name. If there are too many, it keeps those that allow the least.
+// domainsOf lists domains by group and name. Of too many it keeps those that allow the least.
 func domainsOf(measures []disruption.DomainMeasure) []v1alpha1.DomainStatus {
 	listed := slices.Clone(measures)
 	if len(listed) > MaxDomains {

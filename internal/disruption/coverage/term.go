@@ -13,7 +13,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// Term decides which nodes are covered, and which domain each of them is in.
+// Term decides which nodes a budget covers, and the domain of each.
 type Term struct {
 	requirements labels.Requirements
 	keys         []string
@@ -29,7 +29,7 @@ var operators = map[corev1.NodeSelectorOperator]selection.Operator{
 	corev1.NodeSelectorOpLt:           selection.LessThan,
 }
 
-// readTerm reads spec.nodeSelectorTerm. An expression that cannot be read restricts nothing.
+// readTerm reads spec.nodeSelectorTerm. An invalid expression restricts nothing.
 func readTerm(written *v1alpha1.NodeSelectorTerm, path *field.Path) (*Term, field.ErrorList) {
 	t := new(Term)
 	if written == nil {
@@ -37,7 +37,7 @@ func readTerm(written *v1alpha1.NodeSelectorTerm, path *field.Path) (*Term, fiel
 	}
 	var faults field.ErrorList
 	if len(written.MatchFields) > 0 {
-		faults = append(faults, field.Forbidden(path.Child("matchFields"), "domains are made of labels of nodes; use matchExpressions"))
+		faults = append(faults, field.Forbidden(path.Child("matchFields"), "domains follow from node labels; use matchExpressions"))
 	}
 	for i := range written.MatchExpressions {
 		expression, at := &written.MatchExpressions[i], path.Child("matchExpressions").Index(i)
@@ -70,13 +70,13 @@ func describe(expression *v1alpha1.NodeSelectorRequirement) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", expression.Key, expression.Operator, strings.Join(expression.Values, ",")))
 }
 
-// Keys are the node labels whose values are the domains, in the order of the spec.
+// Keys returns the node labels whose values name the domains, in the order of the spec.
 func (t *Term) Keys() []string { return t.keys }
 
-// All reports whether all nodes are covered, as one domain.
+// All reports whether the term covers all nodes as one domain.
 func (t *Term) All() bool { return len(t.requirements) == 0 }
 
-// Domain is the domain of a node by its labels. A node that is not covered has none.
+// Domain returns the domain of a node by its labels. A node that is not covered has none.
 func (t *Term) Domain(node map[string]string) (domain string, covered bool) {
 	of := nodeLabels(node)
 	for i := range t.requirements {
@@ -105,8 +105,7 @@ func (t *Term) Missing(node map[string]string) []string {
 	return missing
 }
 
-// nodeLabels are the labels of a node. The zone and region keys from before Kubernetes 1.17 mean today's, unless the
-// node has the old ones.
+// nodeLabels are the labels of a node. The zone and region keys from before Kubernetes 1.17 fall back to today's keys.
 type nodeLabels map[string]string
 
 var today = map[string]string{

@@ -1,9 +1,9 @@
-// Package coverage reads what a TopologyDisruptionBudget is about: which pods it covers, in which failure domains they
-// are, and how many pods their owners ask for. StateOf makes a disruption.State of the objects of a cluster. Status
-// writes what package disruption measures into the status of a budget, and Problems says what is wrong with the budget.
+// Package coverage finds which pods a TopologyDisruptionBudget covers, in which failure domains they
+// are, and how many pods their owners ask for. StateOf makes a disruption.State from the objects of a cluster. Status
+// writes the measures of package disruption into the status of a budget, and Problems reports what is wrong with the budget.
 //
-// The package decides about no eviction and reads no cluster. A World has what its caller knows at one moment; it is
-// never changed, and no result depends on the time of the call.
+// The package decides no eviction and reads no cluster. A World has the objects that its caller knows at one moment. It never
+// changes, and no result depends on the time of the call.
 package coverage
 
 import (
@@ -23,16 +23,14 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// World has the objects that the state of a budget is made of.
+// World has the objects that determine the state of a budget.
 type World struct {
 	Budget *v1alpha1.TopologyDisruptionBudget
-	// Pods are all pods of the namespace. Pods that the selector does not match count where their owner has pods of
-	// both kinds.
+	// Pods are all pods of the namespace. Pods outside the selector count if their owner also has pods inside.
 	Pods []*corev1.Pod
-	// Nodes are all nodes of the cluster by name, and what was found of LostNodes.
+	// Nodes are all nodes of the cluster by name, including those of LostNodes that exist.
 	Nodes map[string]*corev1.Node
-	// Workloads are all Deployments, ReplicaSets, StatefulSets and DaemonSets of the
-	// namespace, and what was found of OwnerRefs.
+	// Workloads are all Deployments, ReplicaSets, StatefulSets and DaemonSets of the namespace, and the owners of OwnerRefs.
 	Workloads []Workload
 	// Units is the result of the function Units for the namespace.
 	Units map[string]string
@@ -44,11 +42,11 @@ type Workload struct {
 	// Controller is the controller of the workload, as a Deployment is of its ReplicaSets.
 	Controller *Ref
 	Replicas   int32
-	// AsIs says that the object has no number of replicas: its pods are expected as they are.
+	// AsIs says that the number of replicas is unknown, so that the existing pods are expected.
 	AsIs bool
-	// Template of the pods, nil if it is not known. Its labels, node selector and node affinity count.
+	// Template of the pods, nil if unknown. Its labels, node selector and node affinity count.
 	Template *corev1.PodTemplateSpec
-	// DeletesDirectly says that a rollout deletes pods without an eviction before others are available.
+	// DeletesDirectly says that a rollout deletes pods without an eviction before their replacements are available.
 	DeletesDirectly bool
 }
 
@@ -67,7 +65,7 @@ func (r Ref) Group() string {
 	return group
 }
 
-// ID is kind/name, with the API group of kinds that are not Kubernetes' own.
+// ID is kind/name. Kinds that are not built in have their API group as well.
 func (r Ref) ID() string {
 	kind := schema.GroupKind{Kind: r.Kind}
 	if group := r.Group(); group != appsv1.GroupName && group != corev1.GroupName && group != batchv1.GroupName {
@@ -95,7 +93,7 @@ func workload(object metav1.Object, apiVersion schema.GroupVersion, kind string,
 	return w
 }
 
-// OfObject reads a workload of one of Kubernetes' own kinds; nil for any other object.
+// OfObject reads a workload of a built-in kind. It returns nil for any other object.
 func OfObject(object any) *Workload {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -110,7 +108,7 @@ func OfObject(object any) *Workload {
 	return nil
 }
 
-// SameWorkload reports whether nothing changed that budgets read of a workload.
+// SameWorkload reports whether two versions of a workload are the same for budgets.
 func SameWorkload[O any](before, after O) bool {
 	return equality.Semantic.DeepEqual(OfObject(before), OfObject(after))
 }
@@ -147,28 +145,27 @@ func OfDaemonSet(d *appsv1.DaemonSet) Workload {
 	return w
 }
 
-// goesBelow reports whether a rollout has fewer pods available than are asked for. Deployments round a percentage of
-// maxUnavailable down, DaemonSets up. If both numbers come to zero, either takes one pod at a time.
+// goesBelow reports whether a rollout makes fewer pods available than requested. Deployments round a percentage of
+// maxUnavailable down, DaemonSets up. If both numbers are zero, both kinds delete one pod at a time.
 func goesBelow(surge, unavailable *intstr.IntOrString, replicas int32, up bool) bool {
 	of := func(amount *intstr.IntOrString, up bool) int {
 		scaled, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(amount, intstr.FromInt32(0)), int(replicas), up)
 		if err != nil {
-			return 0 // the API server takes no such amount
+			return 0 // the API server refuses such an amount
 		}
 		return scaled
 	}
 	return of(unavailable, up) > 0 || of(surge, true) == 0
 }
 
-// OfScale is an object of any kind whose subresource scale asks for some replicas.
+// OfScale makes a workload from the replicas of a subresource scale.
 func OfScale(ref Ref, replicas int32) Workload { return Workload{Ref: ref, Replicas: replicas} }
 
-// WithoutScale is an object that does not exist, or whose kind has no subresource scale.
+// WithoutScale makes a workload from an object that does not exist, or whose kind has no subresource scale.
 func WithoutScale(ref Ref) Workload { return Workload{Ref: ref, AsIs: true} }
 
-// Units has, by the name of each PodGroup of a namespace, the set of pods that can only be disrupted together: the
-// PodGroup itself if its disruption mode is all, or the outermost CompositePodGroup around it with that mode. PodGroups
-// of v1alpha3 have the same shape.
+// Units returns, for each PodGroup of a namespace by name, the set of pods that are only disrupted together: the
+// PodGroup itself if its disruption mode is all, or the outermost CompositePodGroup around it with that mode.
 func Units(groups []schedulingv1beta1.PodGroup, composites []schedulingv1alpha3.CompositePodGroup) map[string]string {
 	above := make(map[string]*schedulingv1alpha3.CompositePodGroup, len(composites))
 	for i := range composites {
@@ -181,7 +178,7 @@ func Units(groups []schedulingv1beta1.PodGroup, composites []schedulingv1alpha3.
 			units[group.Name] = "PodGroup/" + group.Name
 		}
 		parent := group.Spec.ParentCompositePodGroupName
-		for range len(composites) { // a circle ends, too
+		for range len(composites) { // the bound ends a circle
 			if parent == nil || above[*parent] == nil {
 				break
 			}

@@ -16,10 +16,12 @@ type Gatherer struct {
 	noticed chan struct{}
 }
 
+// NewGatherer makes a Gatherer.
 func NewGatherer(delay time.Duration) *Gatherer {
 	return &Gatherer{delay: delay, noticed: make(chan struct{}, 1)}
 }
 
+// Notice reports a change.
 func (g *Gatherer) Notice() {
 	select {
 	case g.noticed <- struct{}{}:

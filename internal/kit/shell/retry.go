@@ -95,4 +95,5 @@ func (l *Lasting[T]) Left(value T, now time.Time, need time.Duration) time.Durat
 	return max(0, l.since.Add(need).Sub(now))
 }
 
+// Reset forgets the value.
 func (l *Lasting[T]) Reset() { *l = Lasting[T]{} }

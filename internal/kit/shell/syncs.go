@@ -24,6 +24,7 @@ type Syncs struct {
 // syncing is a running sync. It is not empty, so that each has its own address.
 type syncing struct{ what string }
 
+// NewSyncs makes Syncs without a running sync.
 func NewSyncs(now clock.PassiveClock) *Syncs {
 	return &Syncs{clock: now, begun: map[*syncing]time.Time{}}
 }
