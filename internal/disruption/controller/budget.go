@@ -1,9 +1,9 @@
 // Package controller reports on TopologyDisruptionBudgets by status, conditions, events and metrics. It labels the
-// namespaces whose evictions the API server asks the webhook about, and can keep PodDisruptionBudgets that say the same
-// as simple budgets.
+// namespaces with budgets, so that the API server asks the webhook about their evictions. It can also keep PodDisruptionBudgets that
+// are equal to simple budgets.
 //
-// It decides about no eviction, and no eviction waits for it: the webhooks read pods and budgets themselves. It writes
-// only what follows from stored objects, so a restart writes nothing.
+// It decides no eviction, and no eviction waits for it: the webhooks read pods and budgets themselves. Its writes follow from stored
+// objects, so a restart writes nothing.
 package controller
 
 import (
@@ -30,18 +30,17 @@ import (
 type Options struct {
 	// Own is the namespace of Vicinity itself, which is never labelled.
 	Own string
-	// Served says that this program serves the webhook of evictions. Service is the Service in Own by which the API
-	// server reaches it.
+	// Served says that this program serves the webhook of evictions. The API server reaches it by the Service of this name in Own.
 	Served  bool
 	Service string
 	// ProjectPDBs keeps PodDisruptionBudgets for simple budgets. Without it existing ones are deleted.
 	ProjectPDBs bool
-	Workers     int // budgets that are synced at a time
-	// Rate bounds the writes of status in a second, for all budgets together.
+	Workers     int // concurrent syncs of budgets
+	// Rate bounds the writes of status for each second, of all budgets together.
 	Rate float32
-	// Top is how many budgets have metrics of their own: those that allow the least.
+	// Top is the number of budgets with their own metrics: those that allow the least.
 	Top int
-	// Syncs, if given, counts the syncs under way.
+	// Syncs, if set, tracks running syncs.
 	Syncs *shell.Syncs
 }
 
@@ -49,12 +48,11 @@ type Options struct {
 const DefaultTop = 20
 
 const (
-	// gatherTime is how long changes of pods and owners are gathered for a budget, so that its status is written at
-	// most once in this time.
+	// gatherTime is how long a budget gathers changes of pods and owners. Its status is written at most once in this time.
 	gatherTime = time.Second
-	// nodeGatherTime is the same for nodes, which all budgets depend on.
+	// nodeGatherTime is the same for nodes, on which all budgets depend.
 	nodeGatherTime = 5 * time.Second
-	// projectionRetry is when to try again to write the PodDisruptionBudgets of a budget, after they were refused.
+	// projectionRetry is the wait after a failed write of the PodDisruptionBudgets of a budget.
 	projectionRetry = 30 * time.Second
 )
 
@@ -82,7 +80,7 @@ func Add(ctx context.Context, mgr manager.Manager, l ledger, options Options) er
 	return nil
 }
 
-// base is what the reconcilers have in common.
+// base is shared by the reconcilers.
 type base struct {
 	client   client.Client
 	live     client.Reader // not of a cache
@@ -133,7 +131,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // sync returns when to sync again, zero for never. It returns both a time and an error if only the PodDisruptionBudgets
-// failed. The growing pauses after an error would delay the status as well, which time alone can change.
+// failed: the backoff after an error would delay the status, which time alone can change.
 func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	if err := r.client.Get(ctx, key, &v1alpha1.TopologyDisruptionBudget{}); apierrors.IsNotFound(err) {
 		r.memory.forget(key)
@@ -145,7 +143,7 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 	enforced, known, err := r.enforcement(ctx, key.Namespace)
 	if err != nil || !known {
 		r.turns.forget(key)
-		return 0, err // the sync of the namespace will have it synced again
+		return 0, err // the sync of the namespace wakes it
 	}
 	if wait := r.turns.wait(key, r.clock.Now()); wait > 0 {
 		return wait, nil
@@ -166,13 +164,12 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 	return r.nextChange(report), nil
 }
 
-// nextChange is the time until time alone changes the status, zero for never.
+// nextChange returns when time alone changes the status, zero for never.
 func (r *reconciler) nextChange(report *reservation.Report) time.Duration {
 	return until(r.clock.Now(), report.Next, blockedAt(report.Budget.Status.Conditions))
 }
 
-// refresh brings the status of a budget up to date and writes events about changes. The report is nil if there is no
-// such budget.
+// refresh brings the status of a budget up to date and writes events about changes. The report is nil if the budget does not exist.
 func (r *reconciler) refresh(ctx context.Context, key types.NamespacedName, enforced verdict) (*reservation.Report, error) {
 	now := r.clock.Now()
 	var before []metav1.Condition
@@ -198,7 +195,7 @@ func (r *reconciler) refresh(ctx context.Context, key types.NamespacedName, enfo
 	return report, nil
 }
 
-// until is the time to the first of some moments, zero if none is to come.
+// until returns the time until the first future moment, zero without one.
 func until(now time.Time, times ...time.Time) time.Duration {
 	var wait time.Duration
 	for _, t := range times {
@@ -213,7 +210,7 @@ func requestFor(object client.Object) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)}
 }
 
-// budgetsOf lists the budgets of a namespace, of all namespaces if it is empty.
+// budgetsOf lists the budgets of a namespace, or of all namespaces if the name is empty.
 func budgetsOf(ctx context.Context, c client.Reader, namespace string) ([]v1alpha1.TopologyDisruptionBudget, error) {
 	var list v1alpha1.TopologyDisruptionBudgetList
 	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {

@@ -20,7 +20,7 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// blockedAfter is how long a budget must allow nothing to be called blocked.
+// blockedAfter is how long a budget must allow no eviction to count as blocked.
 const blockedAfter = 15 * time.Minute
 
 // Reasons of the condition DisruptionAllowed. The first two are those of a PodDisruptionBudget.
@@ -47,7 +47,7 @@ const (
 	reasonPodsKept      = "PodsKept"
 )
 
-// verdict says what holds for a budget, and why.
+// verdict is the reason and the message of a condition.
 type verdict struct{ reason, message string }
 
 func (v verdict) condition(name string, holds bool) metav1.Condition {
@@ -62,11 +62,11 @@ func (v verdict) condition(name string, holds bool) metav1.Condition {
 type judge struct {
 	report    *reservation.Report
 	enforced  verdict
-	projected *verdict // nil while nothing is known or wanted
+	projected *verdict // nil if unknown or not requested
 	now       time.Time
 }
 
-// conditions are the ones to store. A condition without a transition keeps its time.
+// conditions returns the conditions to store. A condition without a transition keeps its time.
 func (j *judge) conditions() []metav1.Condition {
 	found := []metav1.Condition{j.enforced.condition(v1alpha1.ConditionEnforced, j.enforced.reason == reasonEnforced)}
 	found = append(found, coverage.Problems(j.report.World, j.report.State, j.report.Measures)...)
@@ -90,13 +90,13 @@ func (j *judge) stamped(condition metav1.Condition, now time.Time) metav1.Condit
 	return shell.Transition(j.before(condition.Type), condition, now)
 }
 
-// glass is the break glass of the budget, and whether it is open.
+// glass returns the break-glass of the budget, and whether it is in effect.
 func (j *judge) glass() (glass disruption.BreakGlass, open bool) {
 	glass = j.report.State.Budget.BreakGlass
 	return glass, j.now.Before(glass.Until)
 }
 
-// breakGlass is the condition of the annotation, none for a budget that never had the annotation.
+// breakGlass returns the condition of the annotation. A budget that never had the annotation gets none.
 func (j *judge) breakGlass() []metav1.Condition {
 	before := j.before(v1alpha1.ConditionBreakGlass)
 	glass, open := j.glass()
@@ -122,8 +122,7 @@ func (j *judge) breakGlass() []metav1.Condition {
 	return []metav1.Condition{found}
 }
 
-// isEvictedSince reports whether a pod of the budget has been evicted since a time. Evictions by break glass have no
-// reservations.
+// isEvictedSince reports whether a pod of the budget was evicted since a time. It reads pods, because break-glass makes no reservations.
 func (j *judge) isEvictedSince(begin time.Time) bool {
 	selector := coverage.Selector(j.report.Budget)
 	return slices.ContainsFunc(j.report.World.Pods, func(pod *corev1.Pod) bool {
@@ -133,10 +132,10 @@ func (j *judge) isEvictedSince(begin time.Time) bool {
 	})
 }
 
-// reasonOfEvictions is the reason that Kubernetes writes into the condition DisruptionTarget of an evicted pod.
+// reasonOfEvictions is the reason of the condition DisruptionTarget of an evicted pod.
 const reasonOfEvictions = "EvictionByEvictionAPI"
 
-// lastAdmitted is when the latest reservation was made.
+// lastAdmitted returns when the latest reservation was made.
 func (j *judge) lastAdmitted() time.Time {
 	var last time.Time
 	for i := range j.report.Budget.Status.Reservations {
@@ -147,8 +146,8 @@ func (j *judge) lastAdmitted() time.Time {
 	return last
 }
 
-// allowed says since when nothing is allowed. A later reservation shows a moment in between at which something was
-// allowed, too short to be seen.
+// allowed returns the condition DisruptionAllowed, with the time since when no eviction is allowed. A later reservation moves that time:
+// it shows that an eviction was allowed in between, too briefly to be seen.
 func (j *judge) allowed() metav1.Condition {
 	m := &j.report.Measures
 	found := metav1.Condition{Type: v1alpha1.ConditionDisruptionAllowed, Status: metav1.ConditionTrue}
@@ -179,7 +178,7 @@ func (j *judge) allowed() metav1.Condition {
 	return found
 }
 
-// blockedAt is when a budget that allows nothing will be called blocked, zero if it is already or allows something.
+// blockedAt returns when a budget without allowance becomes blocked, zero if it already is or allows an eviction.
 func blockedAt(conditions []metav1.Condition) time.Time {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionDisruptionAllowed)
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != reasonInsufficientPods {
@@ -188,7 +187,7 @@ func blockedAt(conditions []metav1.Condition) time.Time {
 	return c.LastTransitionTime.Add(blockedAfter)
 }
 
-// shortage says why nothing is allowed, by the answer about one of the pods.
+// shortage says why no eviction is allowed, by the answer for one of the pods.
 func (j *judge) shortage() string {
 	tally := disruption.NewTally(&j.report.State, j.now)
 	for i := range j.report.State.Pods {
@@ -199,7 +198,7 @@ func (j *judge) shortage() string {
 	return "No pod of the budget is healthy."
 }
 
-// deletesDirectly names workloads whose rollouts do not ask the budget.
+// deletesDirectly returns a condition that names workloads whose rollouts do not ask the budget.
 func (j *judge) deletesDirectly() metav1.Condition {
 	refs := coverage.DirectDeleters(j.report.World)
 	if len(refs) == 0 {
@@ -245,10 +244,9 @@ const (
 	eventProjectionHindering = "ProjectionMayHinderAutoscaler"
 )
 
-// announcement is an event to write.
 type announcement struct{ kind, reason, message string }
 
-// transitions are the events for the changes from some conditions to others.
+// transitions returns the events for the changes between two sets of conditions.
 func transitions(before, after []metav1.Condition) []announcement {
 	var found []announcement
 	for i := range after {
@@ -275,7 +273,7 @@ const (
 	no  = metav1.ConditionFalse
 )
 
-// eventTable has the events of changed conditions. The first row that matches counts; an empty cell matches anything.
+// eventTable has the events of changed conditions. The first matching row counts. An empty cell matches anything.
 var eventTable = []struct {
 	condition            string
 	now, was             metav1.ConditionStatus
@@ -300,8 +298,7 @@ var eventTable = []struct {
 	{condition: v1alpha1.ConditionProjected, was: yes, kind: warning, event: eventProjectedNoMore},
 }
 
-// eventOf is the event for a change of a condition, empty if there is nothing to tell. The condition before is empty if
-// there was none.
+// eventOf returns the event for a change of a condition, empty without one. A new condition has an empty one before.
 func eventOf(was, now *metav1.Condition) (kind, event string) {
 	for i := range eventTable {
 		row := &eventTable[i]

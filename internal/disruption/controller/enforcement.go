@@ -24,7 +24,7 @@ const (
 	reasonLabelMissing      = "LabelMissing"
 )
 
-// enforcement says whether evictions in a namespace are checked, and if not what to do. It is not known before the first
+// enforcement says whether evictions in a namespace are checked, and otherwise what to do. It is unknown before the first
 // sync of the namespace.
 func (r *reconciler) enforcement(ctx context.Context, namespace string) (e verdict, known bool, err error) {
 	if r.namespaces.isExcluded(namespace) {
@@ -51,15 +51,15 @@ func (r *reconciler) enforcement(ctx context.Context, namespace string) (e verdi
 	if err != nil {
 		return verdict{}, false, client.IgnoreNotFound(err)
 	}
-	has := labels.Merge(found.Labels, labels.Set{v1alpha1.LabelBudgets: "true"}) // was read back
+	has := labels.Merge(found.Labels, labels.Set{v1alpha1.LabelBudgets: "true"}) // the namespace's sync has read it back
 	if gap := gapOf(hooks, has); gap != "" {
 		return verdict{reasonWebhooksChanged, fmt.Sprintf("not all evictions are checked: a webhook for pods/eviction in a MutatingWebhookConfiguration %s; restore it with \"helm upgrade\"", gap)}, true, nil
 	}
 	return verdict{reasonEnforced, "evictions of the pods are checked"}, true, nil
 }
 
-// evictionHooks finds the webhooks that ask this controller about evictions. Somebody who changes a configuration to let
-// evictions through must see that budgets do not hold meanwhile.
+// evictionHooks finds the webhooks that ask this controller about evictions. A person who changes their configuration must see that
+// budgets do not hold meanwhile.
 func (r *reconciler) evictionHooks(ctx context.Context) (found []admissionv1.MutatingWebhook, err error) {
 	var all admissionv1.MutatingWebhookConfigurationList
 	if err := r.client.List(ctx, &all); err != nil {
@@ -80,8 +80,7 @@ func isAboutEvictions(rule admissionv1.RuleWithOperations) bool {
 	return slices.Contains(rule.Resources, "pods/eviction") && slices.Contains(rule.Operations, admissionv1.Create)
 }
 
-// gapOf says which gap lets evictions in a namespace with some labels pass unchecked; empty if none does. One webhook
-// without a gap is enough.
+// gapOf names the gap by which evictions in a namespace with the given labels pass unchecked. It is empty if a webhook has no gap.
 func gapOf(hooks []admissionv1.MutatingWebhook, namespace labels.Set) (gap string) {
 	for i := range hooks {
 		switch h := &hooks[i]; {

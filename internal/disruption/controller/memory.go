@@ -10,11 +10,11 @@ import (
 
 // view is the last known state of a budget.
 type view struct {
-	budget    *v1alpha1.TopologyDisruptionBudget // as it is stored
-	projected *verdict                           // nil before its PodDisruptionBudgets were looked at
+	budget    *v1alpha1.TopologyDisruptionBudget // as stored
+	projected *verdict                           // nil before the first sync of its PodDisruptionBudgets
 }
 
-// memory has the views of all budgets. The pods and nodes that they were made of are not kept.
+// memory has the views of all budgets, without their pods and nodes.
 type memory struct {
 	mu    sync.Mutex
 	views map[types.NamespacedName]view
@@ -28,7 +28,7 @@ func (m *memory) set(key types.NamespacedName, budget *v1alpha1.TopologyDisrupti
 	m.views[key] = view{budget, m.views[key].projected}
 }
 
-// setProjected keeps the verdict about the projection of a budget, and reports whether it changed.
+// setProjected stores the verdict about the projection of a budget, and reports whether it changed.
 func (m *memory) setProjected(key types.NamespacedName, projected *verdict) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,14 +49,14 @@ func (m *memory) forget(key types.NamespacedName) {
 	delete(m.views, key)
 }
 
-// budget is nil before its first sync.
+// budget returns nil before the first sync.
 func (m *memory) budget(key types.NamespacedName) *v1alpha1.TopologyDisruptionBudget {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.views[key].budget
 }
 
-// budgets must not be changed.
+// budgets returns all budgets, which the caller must not change.
 func (m *memory) budgets() []*v1alpha1.TopologyDisruptionBudget {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,7 +14,6 @@ import (
 	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
-// metrics are those of the controller.
 type metrics struct {
 	syncs   *prometheus.CounterVec
 	writes  prometheus.Counter
@@ -47,11 +46,10 @@ const (
 	stateBreakGlass = "break-glass"
 )
 
-// topDomains is how many domains of a budget have metrics of their own.
+// topDomains is the number of domains of a budget with their own metrics.
 const topDomains = 20
 
-// collector counts budgets on each scrape. To bound the number of series, only the budgets that allow the least have
-// figures of their own.
+// collector counts budgets at each scrape. Only the budgets that allow the least have their own series, which bounds the number of series.
 type collector struct {
 	memory *memory
 	clock  clock.PassiveClock
@@ -124,7 +122,7 @@ func stateOf(conditions []metav1.Condition) string {
 	return stateAllowing
 }
 
-// blockedSince is when a budget last allowed an eviction, zero if it does now.
+// blockedSince returns when a budget last allowed an eviction, zero if it does now.
 func blockedSince(b *v1alpha1.TopologyDisruptionBudget) time.Time {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionDisruptionAllowed)
 	if c == nil || c.Status != metav1.ConditionFalse {
@@ -133,7 +131,7 @@ func blockedSince(b *v1alpha1.TopologyDisruptionBudget) time.Time {
 	return c.LastTransitionTime.Time
 }
 
-// least are the budgets that allow the least: blocked ones first, by how long.
+// least returns the budgets that allow the least: first the blocked ones, the longest blocked first.
 func least(all []*v1alpha1.TopologyDisruptionBudget, most int) []*v1alpha1.TopologyDisruptionBudget {
 	slices.SortFunc(all, func(a, b *v1alpha1.TopologyDisruptionBudget) int {
 		sinceA, sinceB := blockedSince(a), blockedSince(b)

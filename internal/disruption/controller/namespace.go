@@ -19,19 +19,19 @@ import (
 	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
-// namespaces keeps the label of namespaces with a budget.
+// namespaces sets the label on namespaces with a budget and removes it from others.
 type namespaces struct {
 	base
-	// changed has namespaces whose budgets need another condition Enforced.
+	// changed gets namespaces whose budgets need a new condition Enforced.
 	changed chan event.GenericEvent
 
 	mu    sync.Mutex
 	marks map[string]mark
 }
 
-// mark is the state of the label in a namespace that should have it.
+// mark is the state of the label on a namespace with budgets.
 type mark struct {
-	// failure is why the label could not be confirmed, empty if it was.
+	// failure says why the label is not confirmed. It is empty if it is.
 	failure string
 	written shell.Written
 }
@@ -55,8 +55,8 @@ func (n *namespaces) mark(name string) (m mark, known bool) {
 	return m, known
 }
 
-// note keeps the state of the label, and has the budgets of the namespace synced if it changed. While changed is full, it
-// waits until the context ends.
+// note stores the state of the label, and wakes the budgets of the namespace if it changed. While changed is full, it waits until the
+// context ends.
 func (n *namespaces) note(ctx context.Context, name string, m mark) {
 	n.mu.Lock()
 	before, known := n.marks[name]
@@ -99,7 +99,7 @@ func (n *namespaces) sync(ctx context.Context, name string) (time.Duration, erro
 		return 0, err
 	}
 	if namespace.DeletionTimestamp != nil {
-		return 0, nil // its pods are deleted without an eviction
+		return 0, nil // its pods are deleted, not evicted
 	}
 	budgets, err := budgetsOf(ctx, n.client, name)
 	if err != nil {
@@ -121,7 +121,7 @@ func (n *namespaces) sync(ctx context.Context, name string) (time.Duration, erro
 	case labelled && seen && known.failure == "":
 		return 0, nil
 	case labelled:
-		// The cache may be behind somebody who removed the label.
+		// The cache may not show yet that the label was removed.
 		read, err := shell.ReadNamespace(ctx, n.live, name)
 		if err != nil {
 			return 0, err
@@ -162,8 +162,7 @@ func (n *namespaces) remove(ctx context.Context, namespace *metav1.PartialObject
 	return client.IgnoreNotFound(err)
 }
 
-// patch changes the one label and nothing else. It needs no guard: the rest of the namespace stays, and each event has
-// the label checked again.
+// patch changes only the label. It needs no guard: the rest of the namespace stays, and each event checks the label again.
 func (n *namespaces) patch(ctx context.Context, name, body string) (*metav1.PartialObjectMetadata, error) {
 	stored := shell.NamespaceMetadata()
 	stored.Name = name

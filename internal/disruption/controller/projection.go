@@ -30,7 +30,7 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// Reasons of the condition Projected, beside those of other conditions.
+// Further reasons of the condition Projected.
 const (
 	reasonProjected         = "Projected"
 	reasonSpreadConstraints = "SpreadConstraints"
@@ -44,16 +44,15 @@ func (v verdict) isProjected() bool {
 	return v.reason == reasonProjected || v.reason == reasonSpreadConstraints
 }
 
-// projection keeps PodDisruptionBudgets for budgets that these can express: one for each zone,
-// which selects pods by the label of their zone. It is for programs that look at PodDisruptionBudgets
-// alone, as autoscalers do. The TopologyDisruptionBudget still decides, and an eviction needs the
-// consent of both.
+// projection keeps PodDisruptionBudgets for budgets that they can express: one for each zone,
+// which selects pods by their zone label. It is for programs that read only PodDisruptionBudgets, as autoscalers do. The
+// TopologyDisruptionBudget still decides, and an eviction needs the consent of both.
 //
-// Kubernetes refuses to evict a pod that two PodDisruptionBudgets select. So there is none where
-// that of somebody else, or of another budget, could select one of the pods.
+// Kubernetes evicts no pod that two PodDisruptionBudgets select. So a budget is not projected if a PodDisruptionBudget of another owner
+// could select one of its pods.
 type projection struct {
 	base
-	// creating has the namespaces where PodDisruptionBudgets are created, one budget at a time.
+	// creating locks a namespace, so that PodDisruptionBudgets are created for one budget at a time.
 	creating keymutex.KeyMutex
 }
 
@@ -61,8 +60,8 @@ func newProjection(b base) *projection {
 	return &projection{base: b, creating: keymutex.NewHashed(b.options.Workers)}
 }
 
-// sync writes the PodDisruptionBudgets of a budget, and deletes those that it should not have. The
-// verdict says why they are there or not; it is nil if the budget never had any and they are switched off.
+// sync writes the PodDisruptionBudgets of a budget and deletes superfluous ones. The verdict is that of the condition Projected. It is
+// nil if projection is off and the budget never had any.
 func (p *projection) sync(ctx context.Context, r *reservation.Report) (*verdict, error) {
 	b := r.Budget
 	there, err := pdbsIn(ctx, p.client, b.Namespace)
@@ -74,7 +73,7 @@ func (p *projection) sync(ctx context.Context, r *reservation.Report) (*verdict,
 		return nil, err
 	}
 	if decision.isProjected() && lacksPDB(r, there) {
-		// The cache may lack those that another sync created a moment ago, for the same pods.
+		// The cache may lack PodDisruptionBudgets that another sync has just created for the same pods.
 		p.creating.LockKey(b.Namespace)
 		defer func() { _ = p.creating.UnlockKey(b.Namespace) }()
 		if there, err = pdbsIn(ctx, p.live, b.Namespace); err != nil {
@@ -101,7 +100,7 @@ func (p *projection) sync(ctx context.Context, r *reservation.Report) (*verdict,
 	return &decision, nil
 }
 
-// remove deletes the PodDisruptionBudgets of a budget that is gone.
+// remove deletes the PodDisruptionBudgets of a deleted budget.
 func (p *projection) remove(ctx context.Context, budget client.ObjectKey) error {
 	there, err := pdbsIn(ctx, p.client, budget.Namespace)
 	if err != nil {
@@ -133,7 +132,7 @@ func pdbsIn(ctx context.Context, c client.Reader, namespace string) ([]policyv1.
 	return list.Items, nil
 }
 
-// judge says whether a budget may be projected, and else why not.
+// judge decides whether a budget may be projected.
 func (p *projection) judge(ctx context.Context, r *reservation.Report, there []policyv1.PodDisruptionBudget) (verdict, error) {
 	if !p.options.ProjectPDBs {
 		return verdict{reasonOff, "vicinity-controller runs without --project-pdbs."}, nil
@@ -166,13 +165,13 @@ func (p *projection) judge(ctx context.Context, r *reservation.Report, there []p
 	return verdict{reasonProjected, "Each zone has a PodDisruptionBudget."}, nil
 }
 
-// isOlder reports whether a budget keeps its PodDisruptionBudgets when another one asks for the same pods.
+// isOlder reports whether a budget takes precedence over another one for the same pods.
 func isOlder(a, b *v1alpha1.TopologyDisruptionBudget) bool {
 	order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	return order < 0 || order == 0 && a.Name < b.Name
 }
 
-// unfit says why no PodDisruptionBudgets can say the same as a budget, nil if they can.
+// unfit says why PodDisruptionBudgets cannot express a budget. It is nil if they can.
 func (p *projection) unfit(r *reservation.Report) *verdict {
 	if not := complexity(&r.Budget.Spec); not != "" {
 		return &verdict{reasonNotSimple, fmt.Sprintf("PodDisruptionBudgets cannot express this budget: %s.", not)}
@@ -189,7 +188,7 @@ func (p *projection) unfit(r *reservation.Report) *verdict {
 	return nil
 }
 
-// complexity names the part of a spec that a PodDisruptionBudget for each zone cannot express, empty if there is none.
+// complexity names the part of a spec that PodDisruptionBudgets for zones cannot express. It is empty without one.
 func complexity(spec *v1alpha1.TopologyDisruptionBudgetSpec) string {
 	term := spec.NodeSelectorTerm
 	switch {
@@ -208,7 +207,7 @@ func complexity(spec *v1alpha1.TopologyDisruptionBudgetSpec) string {
 	return ""
 }
 
-// withoutZone counts covered pods that lack the zone of their node as a label.
+// withoutZone counts covered pods whose label is not the zone of their node.
 func withoutZone(r *reservation.Report) (count int, first string) {
 	labelled := map[string]string{}
 	for _, pod := range r.World.Pods {
@@ -226,7 +225,7 @@ func withoutZone(r *reservation.Report) (count int, first string) {
 	return count, first
 }
 
-// spreadBy lists the workloads with spread constraints that the scheduler must keep.
+// spreadBy lists the workloads with spread constraints of DoNotSchedule.
 func spreadBy(r *reservation.Report) []string {
 	selector := coverage.Selector(r.Budget)
 	found := map[string]bool{}
@@ -246,9 +245,8 @@ func spreadBy(r *reservation.Report) []string {
 
 // write writes the PodDisruptionBudget of a zone.
 //
-// minAvailable is a number, since Kubernetes takes maxUnavailable and percentages of all pods that the owner asks for,
-// in all zones. The number does not change while pods go and come back in their zone, so a rollout does not have it
-// written for every pod.
+// minAvailable is a number, because Kubernetes applies maxUnavailable and percentages to the owner's pods in all zones. The number stays
+// the same while pods are replaced in their zone, so a rollout does not cause a write for every pod.
 func (p *projection) write(
 	ctx context.Context, b *v1alpha1.TopologyDisruptionBudget, name string, zone disruption.DomainMeasure, there []policyv1.PodDisruptionBudget,
 ) error {
@@ -278,7 +276,7 @@ func (p *projection) write(
 		return nil
 	}
 	if owner := ownerOf(has); owner == nil || owner.UID != b.UID {
-		return nil // somebody else's, or of an earlier budget of the name, which is deleted
+		return nil // of another owner, or of an earlier budget of the name, whose PodDisruptionBudgets are deleted
 	}
 	if equality.Semantic.DeepEqual(has.Spec, want.Spec) {
 		return nil
@@ -291,7 +289,7 @@ func (p *projection) write(
 	return nil
 }
 
-// delete deletes PodDisruptionBudgets that were made for budgets of a name, except those to keep.
+// delete deletes the PodDisruptionBudgets of budgets of a name, except those to keep.
 func (p *projection) delete(
 	ctx context.Context, there []policyv1.PodDisruptionBudget, budget string, keep func(*policyv1.PodDisruptionBudget) bool,
 ) error {
@@ -313,7 +311,7 @@ func reference(b *v1alpha1.TopologyDisruptionBudget) metav1.OwnerReference {
 	}
 }
 
-// ownerOf is the budget that a PodDisruptionBudget was made for, nil if the controller did not make it.
+// ownerOf returns the budget of a PodDisruptionBudget, nil if the controller did not create it.
 func ownerOf(pdb *policyv1.PodDisruptionBudget) *metav1.OwnerReference {
 	owner := metav1.GetControllerOfNoCopy(pdb)
 	if pdb.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedByController || owner == nil ||
@@ -323,8 +321,8 @@ func ownerOf(pdb *policyv1.PodDisruptionBudget) *metav1.OwnerReference {
 	return owner
 }
 
-// pdbName is the name of the PodDisruptionBudget of a zone. A zone may have letters that names may not have, and the
-// two together may be too long, so a hash tells them apart.
+// pdbName names the PodDisruptionBudget of a zone. A hash makes the name unique: a zone may have letters that names cannot have, and both
+// together may be too long.
 func pdbName(budget, zone string) string {
 	sum := sha256.Sum256([]byte(budget + "/" + zone))
 	readable := strings.Map(func(r rune) rune {
@@ -337,8 +335,8 @@ func pdbName(budget, zone string) string {
 	return fmt.Sprintf("%s-%s-%s", strings.TrimRight(budget[:min(len(budget), most)], "-."), strings.Trim(readable, "-"), hex.EncodeToString(sum[:4]))
 }
 
-// mayOverlap reports whether a pod could match two selectors of PodDisruptionBudgets. It is false only if two of their
-// requirements exclude each other: the labels of future pods are not known.
+// mayOverlap reports whether a pod could match two selectors. It is false only if two of their requirements exclude each other: the
+// labels of future pods are unknown.
 func mayOverlap(a, b *metav1.LabelSelector) bool {
 	selectorA, errA := metav1.LabelSelectorAsSelector(a)
 	selectorB, errB := metav1.LabelSelectorAsSelector(b)
@@ -358,7 +356,7 @@ func mayOverlap(a, b *metav1.LabelSelector) bool {
 	return true
 }
 
-// excludes reports whether no labels can meet both requirements, as far as the operator of the first one tells.
+// excludes reports whether the operator of the first requirement shows that no labels can meet both.
 func excludes(a, b *labels.Requirement) bool {
 	if a.Key() != b.Key() {
 		return false

@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	// namespaceShare: the budgets of one namespace get one in so many writes.
+	// namespaceShare bounds the writes for the budgets of a namespace to one in this number.
 	namespaceShare = 4
-	// burst is how far writes may run ahead of their rate.
+	// burst is how far writes may be ahead of their rate.
 	burst = time.Second
-	// mostNamespaces is how many lanes are kept before idle ones are dropped.
+	// mostNamespaces is the number of lanes after which idle ones are dropped.
 	mostNamespaces = 1000
 )
 
-// turns bounds the writes of status, of all budgets together and more so of each namespace, so that nobody waits for
-// the budgets of somebody else. A budget that has to wait comes back at its turn, and occupies no worker meanwhile.
+// turns bounds the writes of status, for all budgets and more strictly for each namespace, so that one namespace does not delay the
+// others. A waiting budget is synced again at its turn, and occupies no worker meanwhile.
 type turns struct {
 	mu    sync.Mutex
 	all   lane
 	of    map[string]*lane              // by namespace
-	given map[types.NamespacedName]turn // of budgets that wait
+	given map[types.NamespacedName]turn // of waiting budgets
 }
 
 type turn struct {
@@ -34,7 +34,7 @@ type turn struct {
 // lane hands out turns at an interval.
 type lane struct {
 	interval time.Duration
-	// spent is when the rate would have allowed all writes so far. last is the last turn that was given.
+	// spent is when the rate would have allowed all writes so far. last is the last given turn.
 	spent, last time.Time
 }
 
@@ -45,7 +45,7 @@ func newTurns(rate float32) *turns {
 	}
 }
 
-// wait is the time until the turn of a budget, zero if it may write now.
+// wait returns the time until the turn of a budget, zero if it may write now.
 func (t *turns) wait(budget types.NamespacedName, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,7 +70,7 @@ func (t *turns) wait(budget types.NamespacedName, now time.Time) time.Duration {
 	return 0
 }
 
-// wrote notes a write.
+// wrote records a write.
 func (t *turns) wrote(namespace string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -71,12 +71,12 @@ func namespaceOf(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: object.GetNamespace()}}}
 }
 
-// comesOrGoes passes created and deleted objects.
+// comesOrGoes passes creations and deletions.
 func comesOrGoes() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 }
 
-// requestsOf has a request for each budget of a namespace.
+// requestsOf returns a request for each budget of a namespace.
 func (r *reconciler) requestsOf(ctx context.Context, namespace string) ([]reconcile.Request, error) {
 	budgets, err := budgetsOf(ctx, r.client, namespace)
 	requests := make([]reconcile.Request, len(budgets))
@@ -90,17 +90,17 @@ func (r *reconciler) requestsOf(ctx context.Context, namespace string) ([]reconc
 func (r *reconciler) requestsIn(ctx context.Context, namespace string) []reconcile.Request {
 	requests, err := r.requestsOf(ctx, namespace)
 	if err != nil {
-		return nil // the cache has not started, and will list them all
+		return nil // the cache has not started; its first list follows
 	}
 	return requests
 }
 
-// ofNamespace has the budgets of a Namespace.
+// ofNamespace returns the budgets of a Namespace.
 func (r *reconciler) ofNamespace(ctx context.Context, namespace client.Object) []reconcile.Request {
 	return r.requestsIn(ctx, namespace.GetName())
 }
 
-// projectedWith has the budgets whose projection depends on a PodDisruptionBudget or on another budget.
+// projectedWith returns the budgets whose projection depends on a PodDisruptionBudget or on another budget.
 func (r *reconciler) projectedWith(ctx context.Context, object client.Object) []reconcile.Request {
 	if !r.options.ProjectPDBs {
 		return nil
@@ -126,7 +126,7 @@ func (r *reconciler) budgetHandler() handler.EventHandler {
 	}
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			if e.IsInInitialList { // and so are all others
+			if e.IsInInitialList { // all others are in it, too
 				q.Add(requestFor(e.Object))
 				return
 			}
@@ -147,15 +147,15 @@ func (r *reconciler) budgetHandler() handler.EventHandler {
 	}
 }
 
-// gather has the budgets synced that cover pods with some labels.
+// gather enqueues the budgets that cover pods with the given labels.
 func (r *reconciler) gather(q queue, namespace string, labels map[string]string) {
 	for _, key := range r.ledger.Covering(namespace, labels) {
 		q.AddAfter(reconcile.Request{NamespacedName: key}, gatherTime)
 	}
 }
 
-// follow handles objects that are created or deleted, or whose change matters to budgets. A changed object is handled
-// as it was and as it is.
+// follow handles objects that are created, deleted or not the same after an update. It handles an updated object both as it was and as
+// it is.
 func follow[T client.Object](same func(before, after T) bool, handle func(T, queue)) handler.EventHandler {
 	one := func(object client.Object, q queue) {
 		if o, ok := object.(T); ok {
@@ -164,7 +164,7 @@ func follow[T client.Object](same func(before, after T) bool, handle func(T, que
 	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
-			if !e.IsInInitialList { // all budgets are synced then anyway
+			if !e.IsInInitialList { // all budgets are synced at the start anyway
 				one(e.Object, q)
 			}
 		},
@@ -185,7 +185,7 @@ func (r *reconciler) podHandler() handler.EventHandler {
 	return follow(samePod, func(pod *corev1.Pod, q queue) { r.gather(q, pod.Namespace, pod.Labels) })
 }
 
-// samePod reports whether nothing changed that a budget reads of a pod.
+// samePod reports whether two versions of a pod are the same for budgets.
 func samePod(a, b *corev1.Pod) bool {
 	readyA, sinceA := coverage.Readiness(a)
 	readyB, sinceB := coverage.Readiness(b)
@@ -199,12 +199,12 @@ func (r *reconciler) nodeHandler() handler.EventHandler {
 	return follow(coverage.SameNode, func(*corev1.Node, queue) { r.nodes.Notice() })
 }
 
-// webhookHandler follows whether the API server asks about evictions.
+// webhookHandler follows the webhook configurations.
 func (r *reconciler) webhookHandler() handler.EventHandler {
 	return follow(func(_, _ client.Object) bool { return false }, func(client.Object, queue) { r.nodes.Notice() })
 }
 
-// ownerHandler follows how many pods workloads ask for, where these may be, and how they roll out.
+// ownerHandler follows the replicas, placement and rollout strategy of workloads.
 func (r *reconciler) ownerHandler() handler.EventHandler {
 	return follow(coverage.SameWorkload[client.Object], func(object client.Object, q queue) {
 		if w := coverage.OfObject(object); w != nil {
@@ -213,7 +213,7 @@ func (r *reconciler) ownerHandler() handler.EventHandler {
 	})
 }
 
-// groupHandler follows PodGroups, whose pods can only be disrupted together.
+// groupHandler follows PodGroups.
 func (r *reconciler) groupHandler() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
 		return r.requestsIn(ctx, object.GetNamespace())

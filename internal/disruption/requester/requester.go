@@ -1,16 +1,14 @@
 // Package requester evicts pods for Vicinity's rollouts and repairs. It decides nothing about budgets:
 // eviction webhooks and responders do.
 //
-// Where the API server serves EvictionRequests and the pod names responders, it makes one for the
-// pod and watches what becomes of it. Elsewhere it posts pods/eviction. Both are for the pod with
-// that UID, not for another one of its name.
+// If the API server serves EvictionRequests and the pod names responders, it creates a request for the
+// pod and follows it. Otherwise it posts pods/eviction. Both are limited to the UID of the pod.
 //
 //	r := requester.New(kubernetes.NewForConfigOrDie(config), detector.Served)
 //	outcome, err := r.Request(ctx, pod, "vicinity.dev/drain", "node n1 is replaced")
 //	err = r.Withdraw(ctx, pod, "vicinity.dev/drain")
 //
-// Request can be called again and again, and does nothing twice. Each Request makes at most three calls.
-// An eviction that is denied is not posted again by itself: the caller comes back.
+// Request is idempotent and makes at most three calls to the API server. After a denial the caller must call it again.
 package requester
 
 import (
@@ -37,37 +35,37 @@ type State string
 // The states.
 const (
 	Evicted State = "Evicted" // the pod is being deleted, or has finished
-	Waiting State = "Waiting" // responders to the EvictionRequest are at work
+	Waiting State = "Waiting" // responders work on the EvictionRequest
 	Denied  State = "Denied"  // a budget does not allow it now
-	Gone    State = "Gone"    // there is no such pod any more
-	Refused State = "Refused" // it is not allowed at all, and asking again does not help
+	Gone    State = "Gone"    // the pod no longer exists
+	Refused State = "Refused" // never allowed, so a retry does not help
 )
 
 // Outcome is the result of a request.
 type Outcome struct {
 	State State
-	// Causes say why the pod is not evicted, or not yet.
+	// Causes say why the pod is not evicted yet.
 	Causes []string
 }
 
-// Requester asks for evictions. Several goroutines may use it.
+// Requester requests evictions. It is safe for concurrent use.
 type Requester struct {
 	client kubernetes.Interface
 	served func() bool
 }
 
-// New makes a Requester. served says whether EvictionRequests are served, as lifecycle.Detector does.
+// New makes a Requester. served reports whether EvictionRequests are served, as lifecycle.Detector does.
 func New(client kubernetes.Interface, served func() bool) *Requester {
 	return &Requester{client: client, served: served}
 }
 
-// Request asks for the eviction of a pod in the name of a requester, a key with a domain such as vicinity.dev/rollout.
-// An error says that the outcome is not known. Asking again is safe.
+// Request requests the eviction of a pod in the name of a requester, a key with a domain such as vicinity.dev/rollout.
+// After an error the outcome is unknown, and a retry is safe.
 func (r *Requester) Request(ctx context.Context, pod *corev1.Pod, requester, reason string) (Outcome, error) {
 	if !r.served() || !hasResponders(pod) {
 		return r.evict(ctx, pod, reason, nil)
 	}
-	// Kubernetes would notice a missing pod only when it judges the request.
+	// Kubernetes would notice a missing pod only when it processes the request.
 	now, err := r.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && now.UID != pod.UID:
@@ -84,7 +82,7 @@ func (r *Requester) Request(ctx context.Context, pod *corev1.Pod, requester, rea
 	return r.progress(ctx, pod, request)
 }
 
-// Try says what would become of the eviction of a pod, by a dry run.
+// Try returns the outcome of an eviction as a dry run.
 func (r *Requester) Try(ctx context.Context, pod *corev1.Pod, reason string) (Outcome, error) {
 	return r.evict(ctx, pod, reason, []string{metav1.DryRunAll})
 }
@@ -94,7 +92,6 @@ func hasResponders(pod *corev1.Pod) bool {
 	return len(pod.Spec.EvictionResponders) > 0 && pod.Spec.SchedulingGroup == nil
 }
 
-// evict posts the eviction of a pod.
 func (r *Requester) evict(ctx context.Context, pod *corev1.Pod, reason string, dryRun []string) (Outcome, error) {
 	eviction := &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{
@@ -102,13 +99,13 @@ func (r *Requester) evict(ctx context.Context, pod *corev1.Pod, reason string, d
 		},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID)), DryRun: dryRun},
 	}
-	// Otherwise the client would wait and retry by itself after a denial with a Retry-After.
+	// Without MaxRetries(0) the client retries by itself after a denial with a Retry-After.
 	err := r.client.CoreV1().RESTClient().Post().MaxRetries(0).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
 		SubResource("eviction").VersionedParams(&metav1.CreateOptions{DryRun: dryRun}, scheme.ParameterCodec).Body(eviction).Do(ctx).Error()
 	switch {
 	case err == nil:
 		return Outcome{State: Evicted}, nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // of the UID
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // another UID has the name
 		return Outcome{State: Gone}, nil
 	case apierrors.IsTooManyRequests(err):
 		return Outcome{State: Denied, Causes: causes(err)}, nil
@@ -118,7 +115,7 @@ func (r *Requester) evict(ctx context.Context, pod *corev1.Pod, reason string, d
 	return Outcome{}, fmt.Errorf("evicting %s/%s: %w", pod.Namespace, pod.Name, err)
 }
 
-// causes are what the API server says about budgets, or else all that it says.
+// causes returns the API server's messages about budgets, or else its whole message.
 func causes(err error) []string {
 	var messages []string
 	var status apierrors.APIStatus
@@ -135,14 +132,14 @@ func causes(err error) []string {
 	return messages
 }
 
-// name is the name of a requester's EvictionRequest for a pod.
+// name returns the name of a requester's EvictionRequest for a pod.
 func name(pod *corev1.Pod, requester string) string {
 	hash := fnv.New32a()
 	hash.Write([]byte(requester))
 	return fmt.Sprintf("%s-%08x", pod.UID, hash.Sum32())
 }
 
-// ensure makes the EvictionRequest, or has it ask for the eviction again.
+// ensure creates the EvictionRequest, or renews the intent of an existing one.
 func (r *Requester) ensure(ctx context.Context, pod *corev1.Pod, requester, reason string) (*lifecyclev1alpha1.EvictionRequest, error) {
 	requests := r.client.LifecycleV1alpha1().EvictionRequests(pod.Namespace)
 	request, err := requests.Get(ctx, name(pod, requester), metav1.GetOptions{})
@@ -151,7 +148,7 @@ func (r *Requester) ensure(ctx context.Context, pod *corev1.Pod, requester, reas
 		return requests.Create(ctx, &lifecyclev1alpha1.EvictionRequest{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: name(pod, requester), Annotations: map[string]string{v1alpha1.AnnotationEvictionReason: reason},
-				// It goes with the pod.
+				// The garbage collector deletes it with the pod.
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
 			},
 			Spec: lifecyclev1alpha1.EvictionRequestSpec{
@@ -168,20 +165,20 @@ func (r *Requester) ensure(ctx context.Context, pod *corev1.Pod, requester, reas
 	return request, nil
 }
 
-// progress is the outcome of an EvictionRequest so far.
+// progress returns the outcome of an EvictionRequest so far.
 func (r *Requester) progress(ctx context.Context, pod *corev1.Pod, request *lifecyclev1alpha1.EvictionRequest) (Outcome, error) {
 	status := request.Status
 	failed := meta.FindStatusCondition(status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
 	switch {
 	case status.ObservedGeneration == nil || *status.ObservedGeneration != request.Generation:
-		return Outcome{State: Waiting}, nil // the conditions may be about an intent of before
+		return Outcome{State: Waiting}, nil // the conditions may belong to an earlier intent
 	case meta.IsStatusConditionTrue(status.Conditions, string(lifecyclev1alpha1.EvictionConditionTargetEvicted)):
 		return Outcome{State: Evicted}, nil
 	case failed == nil || failed.Status != metav1.ConditionTrue:
 	case failed.Reason == string(lifecyclev1alpha1.EvictionConditionReasonEvictionInvalid):
 		return Outcome{State: Refused, Causes: []string{failed.Message}}, nil
 	case failed.Reason == string(lifecyclev1alpha1.EvictionConditionReasonNoFurtherResponder):
-		// What failed is taken up again for a new intent only.
+		// Kubernetes retries a failed request only for a new intent.
 		if err := r.withdraw(ctx, request); err != nil {
 			return Outcome{}, err
 		}
@@ -190,8 +187,7 @@ func (r *Requester) progress(ctx context.Context, pod *corev1.Pod, request *life
 	return Outcome{State: Waiting, Causes: r.messages(ctx, pod, request.Spec.Requester)}, nil
 }
 
-// messages are those of the responder that works on a pod. They are for people, so that there are none if they cannot
-// be read.
+// messages returns those of the responder that works on a pod. They are only for people, so a failed read returns none.
 func (r *Requester) messages(ctx context.Context, pod *corev1.Pod, requester string) []string {
 	list, err := r.client.LifecycleV1alpha1().Evictions(pod.Namespace).List(ctx, metav1.ListOptions{LabelSelector: requester, ResourceVersion: "0"})
 	if err != nil {
@@ -214,7 +210,7 @@ func (r *Requester) messages(ctx context.Context, pod *corev1.Pod, requester str
 	return messages
 }
 
-// Withdraw takes back an EvictionRequest. A pod that was evicted stays evicted.
+// Withdraw withdraws an EvictionRequest. An evicted pod stays evicted.
 func (r *Requester) Withdraw(ctx context.Context, pod *corev1.Pod, requester string) error {
 	if !r.served() || !hasResponders(pod) {
 		return nil
@@ -236,7 +232,7 @@ func (r *Requester) withdraw(ctx context.Context, request *lifecyclev1alpha1.Evi
 	request.Spec.Intent = lifecyclev1alpha1.EvictionRequestIntentWithdrawn
 	_, err := r.client.LifecycleV1alpha1().EvictionRequests(request.Namespace).Update(ctx, request, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil // it went with the pod
+		return nil // it was deleted with the pod
 	}
 	return err
 }

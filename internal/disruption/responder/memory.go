@@ -6,18 +6,16 @@ import (
 	"time"
 )
 
-// memory is how long to wait for what, and who holds which reservations. It can be lost: reservations
-// that are not known any more expire.
+// memory has the denials and the reservations of pods. It can be lost: forgotten reservations expire.
 type memory struct {
 	mu   sync.Mutex
 	pods map[target]memo
 }
 
-// memo is what is known of a pod.
 type memo struct {
-	denials int       // since it was admitted or its requests ended
-	holder  string    // of reservations that were admitted
-	renewed time.Time // the reservations
+	denials int       // in a row
+	holder  string    // of the reservations
+	renewed time.Time // when the reservations were last renewed
 }
 
 func newMemory() *memory { return &memory{pods: map[target]memo{}} }
@@ -38,7 +36,7 @@ func (m *memory) set(t target, change func(*memo)) {
 	}
 }
 
-// denied notes that a pod has to wait, and says when to try again.
+// denied counts a denial, and returns the wait until the next attempt.
 func (m *memory) denied(t target) time.Duration {
 	before := m.get(t).denials
 	m.set(t, func(known *memo) { known.denials++ })
@@ -49,20 +47,20 @@ func (m *memory) denied(t target) time.Duration {
 	return wait - jitter(wait/2)
 }
 
-// decided notes that a pod does not wait.
+// decided resets the denials of a pod.
 func (m *memory) decided(t target) { m.set(t, func(known *memo) { known.denials = 0 }) }
 
-// setHolder notes who holds the reservations of a pod, "" if that is not known.
+// setHolder stores the holder of the reservations of a pod, "" if unknown.
 func (m *memory) setHolder(t target, holder string) {
 	m.set(t, func(known *memo) { known.holder = holder })
 }
 
-// setRenewed notes when the reservations of a pod were renewed, zero if they are not renewed any more.
+// setRenewed stores when the reservations of a pod were renewed, zero if the renewals have ended.
 func (m *memory) setRenewed(t target, at time.Time) {
 	m.set(t, func(known *memo) { known.renewed = at })
 }
 
-// waiting are the pods that wait.
+// waiting lists the pods with denials.
 func (m *memory) waiting() []target {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,5 +73,5 @@ func (m *memory) waiting() []target {
 	return targets
 }
 
-// jitter is a part of a time.
+// jitter returns a random part of a duration.
 func jitter(d time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(d) + 1)) }

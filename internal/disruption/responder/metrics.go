@@ -8,7 +8,6 @@ import (
 	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
-// metrics are those of the responder.
 type metrics struct {
 	syncs   *prometheus.CounterVec
 	waiting prometheus.GaugeFunc
@@ -37,6 +36,5 @@ func (m *metrics) register() error { return shell.Register(m.syncs, m.waiting, m
 
 func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
 
-// admitted counts the wait of an eviction. It may come out negative, since the clocks of those who write an Eviction
-// differ.
+// admitted observes the wait of an eviction. It may be negative, because different clocks write an Eviction.
 func (m *metrics) admitted(waited time.Duration) { m.waited.Observe(max(0, waited).Seconds()) }

@@ -25,19 +25,18 @@ import (
 )
 
 const (
-	// askTime bounds the time of an answer of the Ledger.
+	// askTime bounds a call of the Ledger.
 	askTime = 10 * time.Second
-	// heartbeatEvery is the time between reports without news. Kubernetes takes the turn away from a responder that has
-	// not reported for 20 minutes.
+	// heartbeatEvery is the time between reports without news. Kubernetes ends the turn of a responder that has not reported for 20
+	// minutes.
 	heartbeatEvery = 3 * time.Minute
-	// newsEvery is the time between reports of a changed message. Kubernetes asks for 20 seconds or more.
+	// newsEvery is the time between reports of changed messages. Kubernetes requires at least 20 seconds.
 	newsEvery = 30 * time.Second
-	// holdEvery is the time between renewals of reservations, so that two of them may fail.
+	// holdEvery is the time between renewals of reservations. Two of them may fail.
 	holdEvery = disruption.ReservationTime / 3
-	// retryFirst and retryLongest are the first and the longest wait after a denial. A change of a budget wakes waiting
-	// pods earlier.
+	// retryFirst and retryLongest are the first and the longest wait after a denial. Changes of budgets wake waiting pods earlier.
 	retryFirst, retryLongest = time.Second, 30 * time.Second
-	// wakeTime is the time over which waiting pods are woken.
+	// wakeTime spreads the wake-ups of waiting pods.
 	wakeTime = 500 * time.Millisecond
 	// maxMessage bounds a message in bytes. Kubernetes allows as many characters.
 	maxMessage = 4000
@@ -46,7 +45,7 @@ const (
 // reconciler answers the Evictions of a pod.
 type reconciler struct {
 	client    client.Client
-	evictions client.Reader // a cache that is made once the API is served
+	evictions client.Reader // a cache, made once the API is served
 	ledger    ledger
 	clock     clock.PassiveClock
 	reports   *rate.Limiter
@@ -95,7 +94,7 @@ func (r *reconciler) sync(ctx context.Context, t target) (time.Duration, error) 
 	return 0, nil
 }
 
-// pod reads the pod, nil if it has gone.
+// pod reads the pod. It returns nil if the pod is gone.
 func (r *reconciler) pod(ctx context.Context, t target) (*corev1.Pod, error) {
 	pod := new(corev1.Pod)
 	err := r.client.Get(ctx, t.NamespacedName, pod)
@@ -108,14 +107,14 @@ func (r *reconciler) pod(ctx context.Context, t target) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// decide completes once the pod is admitted, and otherwise reports why it waits.
+// decide completes if the eviction is admitted. Otherwise it reports why the pod waits.
 func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction) (time.Duration, error) {
 	pod, err := r.pod(ctx, t)
 	if err != nil {
 		return 0, err
 	}
 	if pod == nil {
-		// Kubernetes ends the Eviction when it sees that; a cache that is behind catches up.
+		// Kubernetes ends the Eviction of a gone pod, or the cache is behind and catches up.
 		return r.memory.denied(t), nil
 	}
 	answer, err := r.admit(ctx, t, pod)
@@ -137,8 +136,8 @@ func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1
 	return 0, nil
 }
 
-// admit asks the Ledger. Each attempt has a holder of its own, since the reservation of a denied attempt may be given
-// up after the next attempt begins. An attempt that was admitted is repeated with its holder.
+// admit asks the Ledger. Each attempt has its own holder, because the reservation of a denied attempt may be given
+// up after the next attempt starts. An admitted attempt is repeated with its holder.
 func (r *reconciler) admit(ctx context.Context, t target, pod *corev1.Pod) (reservation.Answer, error) {
 	holder := r.memory.get(t).holder
 	if holder == "" {
@@ -185,7 +184,7 @@ func (r *reconciler) wait(ctx context.Context, t target, eviction *lifecyclev1al
 	return again, nil
 }
 
-// reportDue is the time until a report is due, and whether it must not be skipped then.
+// reportDue returns the time until a report is due, and whether that report must not be skipped.
 func reportDue(own *lifecyclev1alpha1.ResponderStatus, message string, now time.Time) (time.Duration, bool) {
 	if own.HeartbeatTime == nil {
 		return 0, true
@@ -202,7 +201,7 @@ func (r *reconciler) report(ctx context.Context, eviction *lifecyclev1alpha1.Evi
 	changed := eviction.DeepCopy()
 	_, own, _ := ownOf(changed)
 	now := metav1.NewTime(r.clock.Now().Truncate(time.Second))
-	// Another clock may be ahead, and the API server refuses times before these.
+	// The API server refuses times before these, and the clock that wrote them may be ahead.
 	for _, before := range []*metav1.Time{own.StartTime, own.HeartbeatTime} {
 		if before != nil && now.Before(before) {
 			now = *before
@@ -219,7 +218,7 @@ func (r *reconciler) report(ctx context.Context, eviction *lifecyclev1alpha1.Evi
 func (r *reconciler) hold(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction) (time.Duration, error) {
 	since := r.memory.get(t).renewed
 	if _, own, _ := ownOf(eviction); own.CompletionTime != nil && own.CompletionTime.After(since) {
-		since = own.CompletionTime.Time // they were made shortly before
+		since = own.CompletionTime.Time // the reservations were made shortly before
 	}
 	now := r.clock.Now()
 	if left := since.Add(holdEvery).Sub(now); left > 0 {
@@ -238,7 +237,7 @@ func (r *reconciler) hold(ctx context.Context, t target, eviction *lifecyclev1al
 	return holdEvery, nil
 }
 
-// giveUp gives up the reservations of a pod. Those of a controller before this one are left to expire.
+// giveUp gives up the reservations of a pod. Those of an earlier process expire.
 func (r *reconciler) giveUp(ctx context.Context, t target) error {
 	holder := r.memory.get(t).holder
 	if holder == "" {

@@ -1,27 +1,29 @@
 // Package responder answers EvictionRequests. A pod that names vicinity.dev/budget as a responder waits for its
 // TopologyDisruptionBudgets before any responder of lower priority has its turn. So budgets also hold against
-// responders that delete pods, which no webhook sees, and a requester does not wait for the backoff of Kubernetes'
-// evictor. The Ledger decides.
+// responders that delete pods directly, which no webhook sees. The Ledger decides.
 //
-// During its turn the responder reports that it is at work, with the numbers of the budgets that do not allow the
-// eviction. Once the pod has its reservations, it completes, and Kubernetes goes on with the next responder. When all
-// requests are withdrawn, it gives the reservations up.
+// During its turn the responder reports the numbers of the budgets that do not allow the
+// eviction. Once the pod has its reservations, the responder completes, and Kubernetes continues with the next one. When all
+// requests are withdrawn, it gives up the reservations.
 //
-// # Reservations of evictions that take long
+// # Reservations of slow evictions
 //
-// A reservation lasts two minutes, and the next responder may take hours, for example to move data first. The pod has
-// to count as down until it is deleted: otherwise its room would be given away, and the pod deleted nevertheless. So
-// the reservations are renewed while another responder than Kubernetes' evictor may still delete the pod and somebody
-// still wants that. The renewals end, and the reservations expire within two minutes, when the pod is terminating or
-// gone, which then shows without a reservation; when only the evictor is left, which asks the webhook of evictions
-// anew; when the requests are withdrawn, or the Eviction fails or is deleted, as Kubernetes does where a responder does
-// not report for 20 minutes; or when this responder ends and none takes its place. So no reservation leaks.
+// A reservation lasts two minutes, but the next responder may take hours, for example to move data first. The pod must
+// count as down until it is deleted. Otherwise another eviction would take its room. So the responder renews
+// the reservations while a request still stands and a responder other than Kubernetes' evictor may delete the pod. The renewals end,
+// and the reservations expire within two minutes, when
 //
-// When requests are withdrawn after another responder had its turn, reservations are left to expire, since that
-// responder may not have seen the withdrawal yet. Otherwise they are given up at once, unless another eviction was
-// admitted by them as well, or a controller before this one made them: those expire.
+//   - the pod is terminating or gone, which counts without a reservation,
+//   - only the evictor is left, which asks the webhook of evictions again,
+//   - the requests are withdrawn,
+//   - the Eviction fails or is deleted, as when a responder does not report for 20 minutes,
+//   - this responder ends without a successor.
 //
-// Nothing that matters is only in memory. Where the API is not served, nothing is watched.
+// If requests are withdrawn after another responder had its turn, the reservations expire by themselves, because that
+// responder may not have seen the withdrawal yet. Otherwise they are given up at once, unless they admitted another eviction as well or
+// an earlier process made them.
+//
+// The memory can be lost. If the API server does not serve EvictionRequests, nothing is watched.
 package responder
 
 import (
@@ -56,10 +58,10 @@ import (
 type Options struct {
 	// Served says whether the API server serves EvictionRequests.
 	Served  func() bool
-	Workers int // Evictions that are looked at at a time
-	// Reports bounds the changes of messages in a second, for all Evictions together.
+	Workers int // concurrent syncs of pods
+	// Reports bounds the changed messages for each second, of all Evictions together.
 	Reports float32
-	// Syncs, if given, counts the syncs under way.
+	// Syncs, if set, tracks running syncs.
 	Syncs *shell.Syncs
 }
 
@@ -70,13 +72,13 @@ type ledger interface {
 	Hold(ctx context.Context, pod *corev1.Pod, holder string) error
 }
 
-// target is a pod to evict. Several Evictions may be about it, one after the other.
+// target is a pod to evict. It may have several Evictions, one after the other.
 type target struct {
 	types.NamespacedName
 	UID types.UID
 }
 
-// targetOf is the pod that an Eviction is about.
+// targetOf returns the pod of an Eviction.
 func targetOf(eviction *lifecyclev1alpha1.Eviction) (target, bool) {
 	pod := eviction.Spec.Target.Pod
 	if pod == nil {
@@ -94,21 +96,21 @@ func Add(mgr manager.Manager, l ledger, options Options) error {
 	return mgr.Add(&starter{mgr: mgr, reconciler: r, options: options})
 }
 
-// starter begins to watch once the API is served. Only the leader runs it.
+// starter starts the controller once the API is served. Only the leader runs it.
 type starter struct {
 	mgr        manager.Manager
 	reconciler *reconciler
 	options    Options
 }
 
-// detectEvery is the time between two checks whether the API is served.
+// detectEvery is the interval of checks whether the API is served.
 const detectEvery = time.Second
 
 // Start implements manager.Runnable.
 func (s *starter) Start(ctx context.Context) error {
 	served := func(context.Context) (bool, error) { return s.options.Served(), nil }
 	if err := wait.PollUntilContextCancel(ctx, detectEvery, true, served); err != nil {
-		return nil // the program ends
+		return nil // the context ended
 	}
 	if err := s.run(ctx); err != nil {
 		return fmt.Errorf("answering EvictionRequests: %w", err)
@@ -116,14 +118,14 @@ func (s *starter) Start(ctx context.Context) error {
 	return nil
 }
 
-// indexUID is the cache's index of Evictions by the UID of their pod.
+// indexUID indexes Evictions by the UID of their pod.
 const indexUID = "uid"
 
 // own selects Evictions of pods that name the responder. Kubernetes labels them.
 func own() labels.Selector {
 	named, err := labels.NewRequirement(v1alpha1.EvictionResponder, selection.Exists, nil)
 	if err != nil {
-		panic(err) // it is constant
+		panic(err) // the requirement is constant
 	}
 	return labels.NewSelector().Add(*named)
 }
@@ -131,7 +133,7 @@ func own() labels.Selector {
 // run answers until the context ends.
 func (s *starter) run(ctx context.Context) error {
 	shared := true
-	// The leader alone needs Evictions, and the manager's cache cannot have a kind that may not be served.
+	// Only the leader needs Evictions, and the manager's cache cannot have a kind that may not be served.
 	evictions, err := cache.New(s.mgr.GetConfig(), cache.Options{
 		HTTPClient: s.mgr.GetHTTPClient(), Scheme: s.mgr.GetScheme(), Mapper: s.mgr.GetRESTMapper(),
 		ByObject: map[client.Object]cache.ByObject{

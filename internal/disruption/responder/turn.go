@@ -9,17 +9,17 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// turn is what the Evictions of a pod ask of the responder.
+// turn is the next step of the responder for a pod.
 type turn struct {
 	step step
-	// eviction is the one that asks, nil if none does.
+	// eviction is the Eviction that asks for the step, nil without one.
 	eviction *lifecyclev1alpha1.Eviction
 }
 
 type step int
 
 const (
-	// nothing: it is not the responder's turn, or never again.
+	// nothing: it is not the responder's turn.
 	nothing step = iota
 	// decide whether the pod may go.
 	decide
@@ -29,8 +29,8 @@ const (
 	giveUp
 )
 
-// turnOf says what the Evictions of a pod ask. One that goes on counts before those that have ended, since a pod that
-// is requested again gets a new one.
+// turnOf returns the turn by the Evictions of a pod. An open Eviction takes precedence over ended ones, because a new request makes a new
+// Eviction.
 func turnOf(evictions []*lifecyclev1alpha1.Eviction) turn {
 	slices.SortFunc(evictions, func(a, b *lifecyclev1alpha1.Eviction) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
@@ -60,8 +60,8 @@ func stepOf(eviction *lifecyclev1alpha1.Eviction) step {
 		return nothing
 	case state == lifecyclev1alpha1.ResponderStateActive && report.CompletionTime == nil && !isFinal(eviction):
 		if isWithdrawn(eviction) {
-			// Kubernetes cancels it. The responder does not complete: the next one would have its turn if somebody
-			// wants the eviction again before that.
+			// Kubernetes cancels it. The responder does not complete: after a new request in between, the next responder would have
+			// its turn.
 			return giveUp
 		}
 		return decide
@@ -73,7 +73,7 @@ func stepOf(eviction *lifecyclev1alpha1.Eviction) step {
 	return nothing
 }
 
-// ownOf is the responder's own part of an Eviction.
+// ownOf returns the state and the report of this responder in an Eviction.
 func ownOf(eviction *lifecyclev1alpha1.Eviction) (lifecyclev1alpha1.ResponderStateType, *lifecyclev1alpha1.ResponderStatus, bool) {
 	for _, responder := range eviction.Status.TargetResponders {
 		for i := range eviction.Status.Responders {
@@ -104,7 +104,7 @@ func othersLeft(eviction *lifecyclev1alpha1.Eviction) bool {
 	})
 }
 
-// othersCame reports whether such a responder had its turn since this one's.
+// othersCame reports whether such a responder had its turn after this one.
 func othersCame(eviction *lifecyclev1alpha1.Eviction, own *lifecyclev1alpha1.ResponderStatus) bool {
 	return slices.ContainsFunc(eviction.Status.Responders, func(r lifecyclev1alpha1.ResponderStatus) bool {
 		return deletes(r.Name) && r.StartTime != nil && (own.StartTime == nil || !r.StartTime.Before(own.StartTime))

@@ -1,8 +1,7 @@
-// Package budget is the admission webhook for TopologyDisruptionBudgets. It refuses what the
-// schema cannot, such as selectors with labels that no pod can have. It warns of what is
-// allowed and hardly meant: of what has no effect, of numbers that keep pods for ever, and of
-// what goes past the budget. It refuses nothing that is stored already: all evictions under
-// such a budget are refused, and the condition Valid says why.
+// Package budget is the admission webhook for TopologyDisruptionBudgets. It refuses errors that the
+// schema cannot find, such as selectors with labels that no pod can have. It warns of probable mistakes: fields without effect,
+// numbers that never allow an eviction, and rollouts that bypass the budget. It does not refuse errors that are already
+// stored: such a budget admits no eviction, and the condition Valid says why.
 //
 // # How it is installed
 //
@@ -32,10 +31,10 @@ import (
 // Path is where the webhook is served.
 const Path = "/validate-topologydisruptionbudget"
 
-// longGlass is how long a break glass may last without a warning.
+// longGlass is how long break-glass may last without a warning.
 const longGlass = 24 * time.Hour
 
-// worldTimeout bounds the read of the objects that a budget is about.
+// worldTimeout bounds the read of the objects of a budget.
 const worldTimeout = 500 * time.Millisecond
 
 type worlds interface {
@@ -46,9 +45,9 @@ type worlds interface {
 type Options struct {
 	// Worlds reads pods, nodes and owners. Without it there are no warnings about them.
 	Worlds worlds
-	// Own is the controller's namespace. Evictions there are never held back.
+	// Own is the controller's namespace, whose evictions are never checked.
 	Own string
-	// Clock is the real one if it is nil.
+	// Clock defaults to the real clock.
 	Clock clock.PassiveClock
 	// Metrics are those of all webhooks of the process.
 	Metrics *admission.Metrics
@@ -92,7 +91,7 @@ func (j judge) judge(ctx context.Context, write admission.Write[v1alpha1.Topolog
 	world, err := j.world(ctx, budget)
 	state := coverage.StateOf(world)
 	if state.Budget.Invalid != "" {
-		return verdict, nil // it was stored before
+		return verdict, nil // the stored budget had the errors already
 	}
 	for _, found := range coverage.Findings(world, state, disruption.Measure(&state, j.Clock.Now())) {
 		verdict.Warnings = append(verdict.Warnings, found.Message)
@@ -101,7 +100,7 @@ func (j judge) judge(ctx context.Context, write admission.Write[v1alpha1.Topolog
 	return verdict, err
 }
 
-// newFaults are the faults of a spec that the stored one does not have.
+// newFaults returns the faults of a spec that the stored spec does not have.
 func newFaults(spec *v1alpha1.TopologyDisruptionBudgetSpec, stored *v1alpha1.TopologyDisruptionBudget) []string {
 	known := map[string]bool{}
 	if stored != nil {
@@ -118,7 +117,7 @@ func newFaults(spec *v1alpha1.TopologyDisruptionBudgetSpec, stored *v1alpha1.Top
 	return faults
 }
 
-// world has the objects that a budget is about, as far as they can be read.
+// world reads the objects of a budget. On failure it has only the budget.
 func (j judge) world(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	unknown := coverage.World{Budget: budget}
 	if j.Worlds == nil {

@@ -1,17 +1,16 @@
-// Package eviction has the admission webhook of pods/eviction, by which evictions are held to
-// TopologyDisruptionBudgets. What is decided, and what is stored for it, is the Ledger's.
+// Package eviction has the admission webhook of pods/eviction, which enforces TopologyDisruptionBudgets. The Ledger decides and stores
+// reservations.
 //
-// A review names a pod, and its name may be that of another pod a moment later. So the webhook decides
-// about the pod of a UID, reserves its eviction, and has the eviction be for that UID, by a
-// precondition that the API server keeps to. A UID that the client chose stays. Before the webhook admits an
-// eviction, it reads the pod live if another pod can have its name by now. If one has, the client is to try
-// again, unless it chose the UID. One webhook does all of it, since each call may reach a replica whose node has
-// just died.
+// A review names a pod, but another pod may have the name a moment later. So the webhook decides
+// about the pod of a UID, reserves its eviction, and limits the eviction to that UID by a
+// precondition. A UID that the client chose stays. Before the webhook admits an
+// eviction, it reads the pod live if another pod can have its name by now. If one has, the client must retry, unless it chose the
+// UID. One webhook does all of this, because each call may reach a replica whose node has just died.
 //
 // If the pod does not exist and the client chose no UID, the webhook answers 404 as the API server would, so
-// that a new pod of the same name is not evicted. A denial is like one by a PodDisruptionBudget: it has the code
-// 429 and a cause of the type DisruptionBudget, so that drainers try again. It has no header Retry-After, with which
-// clients try again within the call. Deletions that are no evictions, such as those by the garbage collector, of a
+// that a new pod of the same name is not evicted. A denial equals one by a PodDisruptionBudget: it has the code
+// 429 and a cause of the type DisruptionBudget, so drainers retry. It has no header Retry-After, because
+// clients would retry within the call. Direct deletions, such as those by the garbage collector, of a
 // node or of a namespace, do not reach the webhook.
 //
 // # How it is installed
@@ -41,26 +40,26 @@ import (
 	"vicinity.dev/vicinity/internal/kit/admission"
 )
 
-// Path is where the webhook is served. The version before had a second webhook, at formerPath, which it asked first.
-// During an update it refuses at Path what has no UID yet, to be tried again; during a rollback its configuration asks
+// Path is where the webhook is served. The previous version had a second webhook at formerPath, which it asked first.
+// During an update, that version refuses evictions without a UID at Path, to be retried. During a rollback, its configuration asks
 // this version at formerPath, too.
 const (
 	Path       = "/validate-eviction"
 	formerPath = "/mutate-eviction"
 )
 
-// timeout bounds a review. The API server waits 10 s, and its own message then says neither what is slow nor that
-// clients should try again. A shorter bound would cost more: a review that ends before its reservation is stored has
-// that stored and undone for nothing, and is asked for again.
+// timeout bounds a review. The API server waits 10 s, and its own message then neither names the cause nor makes
+// clients retry. A shorter bound would cost more: a review that ends too early still stores its reservation, undoes it, and is asked
+// for again.
 const timeout = 8 * time.Second
 
 type ledger interface {
 	Admit(context.Context, reservation.Request) (reservation.Answer, error)
-	// GiveUp gives up the reservations of an eviction that is refused after all, in the background.
+	// GiveUp gives up, in the background, the reservations of an eviction that is refused after all.
 	GiveUp(pod types.NamespacedName, uid types.UID, holder string)
-	// ReadPod reads the UID and version of a pod live; nil if there is none.
+	// ReadPod reads the UID and version of a pod live. It returns nil if the pod does not exist.
 	ReadPod(context.Context, types.NamespacedName) (*corev1.Pod, error)
-	// CachedPod is a pod of the cache, nil if the cache lacks it.
+	// CachedPod returns a pod of the cache, nil if the cache lacks it.
 	CachedPod(types.NamespacedName) *corev1.Pod
 }
 
@@ -95,7 +94,7 @@ type review struct {
 	eviction policyv1.Eviction
 }
 
-// uid is the UID that the client chose, empty if any pod of the name is meant.
+// uid returns the UID that the client chose, empty without one.
 func (r *review) uid() types.UID {
 	if o := r.eviction.DeleteOptions; o != nil && o.Preconditions != nil && o.Preconditions.UID != nil {
 		return *o.Preconditions.UID
@@ -129,7 +128,7 @@ func (j *judge) judge(ctx context.Context, r *admission.Request, object, _ []byt
 	return j.decide(ctx, read)
 }
 
-// pin is a patch that limits an eviction to the pod of a UID.
+// pin makes a patch that limits an eviction to the pod of a UID.
 func pin(eviction *policyv1.Eviction, uid types.UID) ([]byte, error) {
 	switch o := eviction.DeleteOptions; {
 	case o == nil:
@@ -140,8 +139,7 @@ func pin(eviction *policyv1.Eviction, uid types.UID) ([]byte, error) {
 	return admission.AddPatch("/deleteOptions/preconditions/uid", uid)
 }
 
-// decide says whether a pod may be evicted. It admits the eviction of a UID that has gone, so that the API server says
-// so.
+// decide decides whether a pod may be evicted. It admits the eviction of a UID that no longer exists, so that the API server answers.
 func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error) {
 	pod, chosen := j.ledger.CachedPod(r.pod), r.uid()
 	cached := pod != nil && (chosen == "" || pod.UID == chosen)
@@ -160,7 +158,7 @@ func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error
 	if err != nil {
 		return admission.Verdict{}, err
 	}
-	if answer.Allowed() && ctx.Err() != nil { // nobody waits for the answer
+	if answer.Allowed() && ctx.Err() != nil { // the client has given up
 		j.ledger.GiveUp(r.pod, pod.UID, holder)
 		return admission.Verdict{}, ctx.Err()
 	}
@@ -180,7 +178,7 @@ func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error
 		switch {
 		case err != nil:
 			return admission.Verdict{}, err
-		case live != nil && live.UID != pod.UID && chosen == "": // the API server refuses what the client chose
+		case live != nil && live.UID != pod.UID && chosen == "": // for a chosen UID the API server refuses
 			return replaced(r), nil
 		}
 	}
@@ -190,8 +188,8 @@ func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error
 	return verdict, err
 }
 
-// isNamedOnce reports whether no other pod will have the name: a ReplicaSet generates its pods' names at random. If one
-// had it nevertheless, the API server would refuse the eviction, since it is for the UID.
+// isNamedOnce reports whether no other pod will have the name: a ReplicaSet generates its pods' names at random. If another
+// pod has the name nevertheless, the API server refuses the eviction by its UID.
 func isNamedOnce(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	return owner != nil && owner.Kind == "ReplicaSet"
@@ -203,7 +201,7 @@ func tryAgain(message string) *admission.Denial {
 	return denial
 }
 
-// replaced is the verdict if another pod has the name by now.
+// replaced is the verdict if another pod now has the name.
 func replaced(r *review) admission.Verdict {
 	return admission.Verdict{Denial: tryAgain(fmt.Sprintf("pod %s was just replaced by another pod of the same name, which vicinity-controller has not seen yet. Try again.", r.pod.Name))}
 }

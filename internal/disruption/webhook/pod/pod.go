@@ -1,11 +1,9 @@
-// Package pod is the admission webhook for new pods. It names Vicinity's responder to
-// EvictionRequests on pods of namespaces that ask for it, which can only be done when a pod is
-// made. Then the eviction of the pod by request waits for its budgets before any other responder
-// of lower priority has its turn, the controller of the pod among them.
+// Package pod is the admission webhook for new pods. In namespaces that ask for it, it adds Vicinity's responder to
+// EvictionRequests, which is only possible at creation. An EvictionRequest for the pod then waits for its budgets before any responder
+// of lower priority has its turn, including the pod's controller.
 //
-// It changes nothing where the API server would drop the field, of pods that belong to a
-// PodGroup, which EvictionRequests do not support, and of pods with as many responders as there
-// may be. Such pods are still held to budgets when they are evicted by pods/eviction.
+// It leaves out pods if the API server would drop the field, pods of a PodGroup, which EvictionRequests do not support, and pods with
+// the maximum of responders. Budgets still hold for them at pods/eviction.
 //
 // # How it is installed
 //
@@ -31,12 +29,12 @@ import (
 // Path is where the webhook is served.
 const Path = "/mutate-pod"
 
-// maxResponders is how many Kubernetes takes.
+// maxResponders is the maximum of Kubernetes.
 const maxResponders = 10
 
 // Options are what the webhook depends on.
 type Options struct {
-	// Served says whether the API server keeps the names of responders.
+	// Served reports whether the API server keeps the names of responders.
 	Served func() bool
 	// Metrics are those of all webhooks of the process.
 	Metrics *admission.Metrics
@@ -67,7 +65,6 @@ func (j judge) judge(_ context.Context, write admission.Write[corev1.Pod]) (admi
 	return admission.Verdict{Patch: patch}, err
 }
 
-// patch adds Vicinity's responder.
 func patch(there []corev1.EvictionResponder) ([]byte, error) {
 	own := corev1.EvictionResponder{Name: v1alpha1.EvictionResponder, Priority: new(int32(v1alpha1.EvictionResponderPriority))}
 	if len(there) == 0 {
