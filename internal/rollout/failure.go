@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// forgive forgets a failure that a person has looked at.
+// forgive forgets a failure that a person has approved.
 func (r *run) forgive() {
 	m, a := r.memory, &r.Spec.Approved
 	if m.Failure == nil || a.Revision != m.Revision || a.FailuresBefore.Before(m.Failure.Time.Time) {
@@ -20,7 +20,7 @@ func (r *run) forgive() {
 	r.say(Event{Type: RolloutResumed})
 }
 
-// hasFailed reports whether the revision has failed, by now.
+// hasFailed reports whether the revision has failed.
 func (r *run) hasFailed() bool {
 	m := r.memory
 	if m.Failure != nil {
@@ -58,8 +58,8 @@ func (r *run) findFailure() *v1alpha1.RolloutFailure {
 	return nil
 }
 
-// failureOf is how a replacement has failed. One whose old pod is not known to go has not: the
-// budgets may refuse it for any time. That goes for a pod of another revision that came instead, too.
+// failureOf returns the failure of a replacement, or nil. While the old pod is not terminating it has not failed: budgets may refuse it
+// for any time. The same holds for a replacement with an outdated revision.
 func (r *run) failureOf(e *v1alpha1.RolloutReplacement) *v1alpha1.RolloutFailure {
 	old, next := r.pod(e.Slot, e.UID), r.newest(e.Slot, e.UID)
 	failure := &v1alpha1.RolloutFailure{Domain: e.Domain, Pod: e.Pod}
@@ -70,7 +70,7 @@ func (r *run) failureOf(e *v1alpha1.RolloutReplacement) *v1alpha1.RolloutFailure
 		since = latest(since, next.Released).Add(r.Spec.ReadyFor)
 	case e.Stage == Evicting && (old == nil || !old.Terminating):
 		return nil
-	case e.Stage == Evicting && r.Kind == Surge && next != nil: // a lost node can hold the old pod for ever, and it is not missed
+	case e.Stage == Evicting && r.Kind == Surge && next != nil: // a lost node can hold the old pod forever, but its replacement serves
 		return nil
 	case e.Stage == Evicting:
 		failure.Reason, since = PodTerminating, latest(since, old.Since)
@@ -80,7 +80,7 @@ func (r *run) failureOf(e *v1alpha1.RolloutReplacement) *v1alpha1.RolloutFailure
 		return nil
 	default:
 		failure.Reason, failure.Pod = PodUnhealthy, next.Name
-		// One that became ready in time has to stay so.
+		// A pod that became ready in time must stay ready.
 		since = since.Add(r.Spec.ReadyFor)
 	}
 	if !r.hasPassed(r.deadline(since)) {
@@ -96,7 +96,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// hasPassed reports whether a time has come, and has the next step made then if not.
+// hasPassed reports whether a time has come. If not, it schedules the next step for it.
 func (r *run) hasPassed(at time.Time) bool {
 	if !r.now.Before(at) {
 		return true

@@ -19,7 +19,7 @@ func (r *run) pod(slot string, uid types.UID) *Pod {
 	return nil
 }
 
-// newest is the pod of a slot that is not terminating, but for one.
+// newest returns the pod of a slot that is not terminating, except for one UID.
 func (r *run) newest(slot string, but types.UID) *Pod {
 	for _, p := range r.pods[slot] {
 		if types.UID(p.UID) != but && !p.Terminating {
@@ -29,7 +29,7 @@ func (r *run) newest(slot string, but types.UID) *Pod {
 	return nil
 }
 
-// present is the pod of a slot that counts: the old one for as long as it is there.
+// present returns the pod of a slot that counts: the old one as long as it exists.
 func (r *run) present(slot string) *Pod {
 	for _, p := range r.pods[slot] {
 		if !p.Terminating && p.Revision != r.Revision {
@@ -39,7 +39,7 @@ func (r *run) present(slot string) *Pod {
 	return r.newest(slot, "")
 }
 
-// trackReplacements sees how far those in Memory are.
+// trackReplacements updates the stages of the replacements in Memory.
 func (r *run) trackReplacements() {
 	left := r.memory.Replacements[:0]
 	for _, e := range r.memory.Replacements {
@@ -49,13 +49,13 @@ func (r *run) trackReplacements() {
 		case old == nil && next == nil && !wanted:
 			continue
 		case old != nil && r.Kind == Surge && old.Revision == r.Revision && !old.Terminating:
-			continue // it stays, and the pod that was to come instead goes
+			continue // it stays, and its replacement goes
 		case old != nil:
 			if e.Stage == Evicting && r.Refusals[string(e.UID)].Denied && !old.Terminating {
 				if e.IfUnready || r.isHealthy(old) {
 					continue
 				}
-				// It was down before: a pod of another revision that was to be replaced again.
+				// It was down already: a pod of another revision that had to be replaced again.
 				e.Stage, e.UID = Replaced, ""
 			}
 		case next == nil:
@@ -72,7 +72,7 @@ func (r *run) trackReplacements() {
 	r.memory.Replacements = left
 }
 
-// replacement finds that of a slot.
+// replacement finds the replacement of a slot.
 func (r *run) replacement(slot string) *v1alpha1.RolloutReplacement {
 	for i := range r.memory.Replacements {
 		if r.memory.Replacements[i].Slot == slot {
@@ -114,7 +114,7 @@ func (r *run) measure() {
 	}
 }
 
-// domainOf is where a pod counts. One without a node counts where its slot was taken down.
+// domainOf returns the domain where a pod counts. A pod without a node counts where its slot was taken down.
 func (r *run) domainOf(p *Pod) string {
 	if e := r.replacement(p.Slot); !p.Placed && e != nil {
 		return e.Domain
@@ -173,7 +173,7 @@ func (r *run) measureSlot(slot *Slot) bool {
 	return e == nil && p != nil && r.isAvailable(p)
 }
 
-// missing counts a slot without a pod that lasts, where its last pod is if that still ends.
+// missing counts a slot whose pod is gone or terminating, in the domain of a pod that is still terminating.
 func (r *run) missing(slot *Slot) {
 	if ending := r.pods[slot.Name]; len(ending) > 0 && ending[0].Placed {
 		d := r.domain(ending[0].Domain)
@@ -185,7 +185,7 @@ func (r *run) missing(slot *Slot) {
 	r.anywhere = append(r.anywhere, slot.Name)
 }
 
-// describe has the numbers of the domains in the memory.
+// describe writes the numbers of the domains into Memory.
 func (r *run) describe() {
 	m := r.memory
 	m.Domains = nil

@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// Next says what to do now.
+// Next returns what to do now.
 func Next(s *State, now time.Time) Step {
 	r := newRun(s, now)
 	r.observeRevision()
@@ -26,7 +26,7 @@ func Next(s *State, now time.Time) Step {
 	case r.isStopped():
 		r.stop()
 	case s.Spec.Paused:
-		r.memory.BakingSince = nil // pods are not looked after meanwhile
+		r.memory.BakingSince = nil // the health of pods is not followed meanwhile
 		r.enter(v1alpha1.PhasePaused, RolloutPaused, nil)
 		r.halt(v1alpha1.PhasePaused, Wait{For: WaitPaused})
 	case r.hasFailed():
@@ -47,24 +47,24 @@ type run struct {
 	now    time.Time
 	stored time.Time             // now, as Memory keeps it
 	memory *Memory               // of the step
-	before v1alpha1.RolloutPhase // of the last step, Waiting if the revision is another one
+	before v1alpha1.RolloutPhase // of the last step, Waiting for a new revision
 	step   Step
 
 	index map[string]int // of slots
 	pods  map[string][]*Pod
-	// domains have their numbers, in the order of updates.
+	// domains are in the order of updates.
 	domains     []*domain
 	byName      map[string]*domain
-	outstanding []*domain // with pods that are not of the revision
-	// anywhere are slots that lack a pod of which it is not known where it was or will be.
+	outstanding []*domain // domains with pods to update
+	// anywhere counts slots that lack a pod of an unknown domain.
 	anywhere []string
-	// broken is the first slot without an available pod, len(Slots) if there is none.
+	// broken is the first slot without an available pod, len(Slots) without one.
 	broken int
-	// unapproved is the domain of its pod, if that is not replaced because a person has to approve the domain.
+	// unapproved is the domain of its pod, if a person must approve the domain before the pod is replaced.
 	unapproved string
 }
 
-// domain is what is known of one now.
+// domain has the numbers of a domain.
 type domain struct {
 	Name                                string
 	Pods, Updated, Healthy, Unavailable int
@@ -75,7 +75,7 @@ type domain struct {
 }
 
 func newRun(s *State, now time.Time) *run {
-	// A stored time has whole seconds, and a step that changes nothing must not look as if it did.
+	// A stored time has whole seconds. A fraction would make a step without changes look like a change.
 	r := &run{State: s, now: now, stored: now.Truncate(time.Second), index: map[string]int{}, pods: map[string][]*Pod{}, byName: map[string]*domain{}}
 	r.step.Memory = s.Memory
 	r.memory = &r.step.Memory
@@ -95,8 +95,8 @@ func newRun(s *State, now time.Time) *run {
 	return r
 }
 
-// phaseBefore is the phase that a rollout had before it could not be followed, as far as it matters: one that
-// was complete leaves a revision to go back to.
+// phaseBefore returns the phase that a rollout had before it became invalid. Only completeness matters: a complete rollout leaves a
+// revision to roll back to.
 func phaseBefore(m *Memory) v1alpha1.RolloutPhase {
 	isLeft := func(d v1alpha1.RolloutDomain) bool { return d.State != v1alpha1.DomainDone }
 	if len(m.CurrentDomains) > 0 || len(m.Replacements) > 0 || m.Failure != nil || slices.ContainsFunc(m.Domains, isLeft) {
@@ -107,16 +107,16 @@ func phaseBefore(m *Memory) v1alpha1.RolloutPhase {
 
 // isHealthy reports whether a pod has been ready for long enough.
 func (r *run) isHealthy(p *Pod) bool {
-	// Since is by the clock of a node, which may be ahead.
+	// Since comes from the clock of a node, which may be ahead.
 	return p.Ready && !p.Terminating && (r.Spec.ReadyFor == 0 || !r.now.Before(p.Since.Add(r.Spec.ReadyFor)))
 }
 
-// isAvailable reports whether a pod serves, and is trusted to go on.
+// isAvailable reports whether a pod serves and is expected to continue.
 func (r *run) isAvailable(p *Pod) bool {
 	return p.Ready && !p.Terminating && (p.Revision != r.Revision || r.isHealthy(p))
 }
 
-// again has the next step made by a time.
+// again bounds the time of the next step.
 func (r *run) again(at time.Time) {
 	if at.After(r.now) && (r.step.Again.IsZero() || at.Before(r.step.Again)) {
 		r.step.Again = at
@@ -125,7 +125,7 @@ func (r *run) again(at time.Time) {
 
 func (r *run) say(e Event) { r.step.Events = append(r.step.Events, e) }
 
-// enter sets the phase, and says so once.
+// enter sets the phase, with an event when it changes.
 func (r *run) enter(phase v1alpha1.RolloutPhase, event EventType, domains []string) {
 	if r.before != phase && event != "" {
 		r.say(Event{Type: event, Domains: domains, Failure: r.memory.Failure})
@@ -136,19 +136,19 @@ func (r *run) enter(phase v1alpha1.RolloutPhase, event EventType, domains []stri
 // complete ends the rollout: all pods are of the revision.
 func (r *run) complete() {
 	event := RolloutComplete
-	if r.Memory.Revision == "" { // it was complete before it was asked for
+	if r.Memory.Revision == "" { // complete before the first step
 		event = ""
 	}
 	r.enter(v1alpha1.PhaseComplete, event, nil)
 	r.memory.Failure, r.memory.RollingBack, r.memory.BakingSince = nil, false, nil
 }
 
-// isStopped reports whether a person ended the rollout of the revision.
+// isStopped reports whether a person stopped the rollout of the revision.
 func (r *run) isStopped() bool {
 	return r.Spec.Stop.Revision != "" && r.Spec.Stop.Revision == r.memory.Revision
 }
 
-// stops is how the rollout ends, if it is stopped.
+// stops returns how a stopped rollout ends.
 func (r *run) stops() StopAction {
 	if r.isStopped() {
 		return r.Spec.Stop.Action
@@ -156,7 +156,7 @@ func (r *run) stops() StopAction {
 	return Abort
 }
 
-// stop does what a person wants instead of the rollout.
+// stop carries out the stop.
 func (r *run) stop() {
 	switch {
 	case r.Spec.Stop.Action == Abort:
@@ -169,7 +169,7 @@ func (r *run) stop() {
 	}
 }
 
-// halt takes no pod down, and calls off what is not known to be done.
+// halt takes no pod down, and withdraws pending requests.
 func (r *run) halt(phase v1alpha1.RolloutPhase, wait Wait) {
 	r.enter(phase, "", nil)
 	r.step.Wait = wait
@@ -182,13 +182,13 @@ func (r *run) halt(phase v1alpha1.RolloutPhase, wait Wait) {
 	}
 }
 
-// restore asks for the template of the revision before. It is asked for until Revision says so.
+// restore asks for the template of the previous revision, until Revision shows it.
 func (r *run) restore() {
 	r.halt(v1alpha1.PhaseRollingBack, Wait{For: WaitRestore, Failure: r.memory.Failure})
 	r.step.Restore = r.memory.PreviousRevision
 }
 
-// fail does what is to be done about a failure.
+// fail reacts to a failure.
 func (r *run) fail() {
 	if r.Spec.RollsBack && r.memory.PreviousRevision != "" {
 		r.restore()
@@ -197,7 +197,7 @@ func (r *run) fail() {
 	r.halt(v1alpha1.PhaseFailed, Wait{For: WaitFailure, Failure: r.memory.Failure})
 }
 
-// goOn takes the rollout further.
+// goOn continues the rollout.
 func (r *run) goOn() {
 	if len(r.memory.CurrentDomains) > 0 {
 		if !r.isDone() {
@@ -221,7 +221,7 @@ func (r *run) goOn() {
 	}
 }
 
-// isAllUpdated reports whether there is nothing left to replace.
+// isAllUpdated reports whether nothing is left to replace.
 func (r *run) isAllUpdated() bool {
 	return len(r.outstanding) == 0 && len(r.memory.Replacements) == 0
 }
@@ -236,7 +236,7 @@ func (r *run) isDone() bool {
 	return true
 }
 
-// hasBaked reports whether the wave was healthy for long enough.
+// hasBaked reports whether the wave has been healthy for long enough.
 func (r *run) hasBaked() bool {
 	if r.memory.RollingBack {
 		return true
@@ -253,7 +253,7 @@ func (r *run) hasBaked() bool {
 	return r.queryAllows()
 }
 
-// queryAllows reports whether the query is true or does not count.
+// queryAllows reports whether the query is true, or absent.
 func (r *run) queryAllows() bool {
 	switch {
 	case !r.Spec.HasQuery || r.memory.RollingBack:

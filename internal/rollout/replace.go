@@ -12,7 +12,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/bools"
 )
 
-// replace takes down pods of the wave, and says what it waits for.
+// replace takes down pods of the wave, and sets what the rollout waits for.
 func (r *run) replace() {
 	r.enter(v1alpha1.PhaseProgressing, "", nil)
 	if r.memory.RollingBack {
@@ -34,8 +34,8 @@ func (r *run) replace() {
 	r.requestAll(wait)
 }
 
-// requestAll asks for all pods that have to go, and says what the rollout waits for: these, or else
-// for what keeps it from taking down more.
+// requestAll requests the eviction of all pods to replace. It sets what the rollout waits for: those pods, or else the limit that keeps
+// it from taking down more.
 func (r *run) requestAll(wait Wait) {
 	for _, e := range r.lastSlotsFirst() {
 		if e.Stage == Evicting {
@@ -43,7 +43,7 @@ func (r *run) requestAll(wait Wait) {
 		}
 	}
 	progress := r.progress()
-	// A budget that refuses one pod is likely to refuse the others that are only asked for.
+	// A budget that refuses a pod probably refuses the others that are only requested.
 	if isOnlyAsked := progress.For == WaitEvicting && progress.Until.IsZero(); progress.For != WaitNone && (!isOnlyAsked || wait.For != WaitRefused) {
 		wait = progress
 	}
@@ -58,7 +58,7 @@ func firstWait(a, b Wait) Wait {
 	return a
 }
 
-// replaceIn adds replacements of a domain as far as they are allowed, and says why there are no more.
+// replaceIn adds replacements of a domain as far as they are allowed, and returns why it adds no more.
 func (r *run) replaceIn(d *domain) (wait Wait) {
 	wait = r.replaceAgain(d)
 	most := r.Spec.MaxUnavailable.Of(d.Pods)
@@ -88,9 +88,8 @@ func (r *run) replaceIn(d *domain) (wait Wait) {
 	return wait
 }
 
-// replaceFirst takes down the first pod that is not ready if no pod of a later slot is made before it
-// is, also if it is not the turn of its domain: nothing else could go on. In a domain that a person has to approve
-// only pods of a bad revision are.
+// replaceFirst takes down the first unready pod of an Ordered workload, even out of turn: no pod of a later slot is created before it is
+// ready, so nothing else could continue. In a domain without approval it takes down only pods of a bad revision.
 func (r *run) replaceFirst() (wait Wait) {
 	if r.Kind != Ordered || r.broken == len(r.Slots) {
 		return wait
@@ -117,8 +116,8 @@ func (r *run) replaceFirst() (wait Wait) {
 	return wait
 }
 
-// replaceAgain has pods replaced that came instead of others and are not of the revision any more.
-// They count in the domain where their slots were taken down, wherever they are.
+// replaceAgain replaces replacements that have an outdated revision. They count in the domain where their slots were taken down, wherever
+// they are.
 func (r *run) replaceAgain(d *domain) (wait Wait) {
 	for i := range r.memory.Replacements {
 		e := &r.memory.Replacements[i]
@@ -135,7 +134,7 @@ func (r *run) replaceAgain(d *domain) (wait Wait) {
 	return wait
 }
 
-// refusal is why a pod is not asked for now, if it is not.
+// refusal returns why a pod is not requested now, or nil.
 func (r *run) refusal(p *Pod) (Refusal, bool) {
 	refusal, refused := r.Refusals[p.UID]
 	if !refused || r.deletes(p) || !refusal.Until.IsZero() && !r.now.Before(refusal.Until) {
@@ -145,7 +144,6 @@ func (r *run) refusal(p *Pod) (Refusal, bool) {
 	return refusal, true
 }
 
-// takeDown adds the replacement of a pod.
 func (r *run) takeDown(d *domain, p *Pod) {
 	d.inFlight++
 	if r.isAvailable(p) {
@@ -157,8 +155,8 @@ func (r *run) takeDown(d *domain, p *Pod) {
 	r.memory.Replacements = slices.Insert(r.memory.Replacements, at, e)
 }
 
-// request has a pod evicted or deleted that is not known to go. It does so again until the pod goes:
-// what became of the last request may not be known.
+// request evicts or deletes a pod that is not terminating. It repeats until the pod goes, because the outcome of the last request may be
+// unknown.
 func (r *run) request(e *v1alpha1.RolloutReplacement) {
 	p := r.pod(e.Slot, e.UID)
 	switch {
@@ -172,8 +170,8 @@ func (r *run) request(e *v1alpha1.RolloutReplacement) {
 	}
 }
 
-// deletes reports whether a pod is deleted rather than evicted: the unready pods of a bad revision
-// use up the budget that would let them go.
+// deletes reports whether a pod is deleted rather than evicted: unready pods of a bad revision use up the budget that would admit their
+// eviction.
 func (r *run) deletes(p *Pod) bool {
 	return r.Kind != Surge && !p.Ready && p.Revision != r.Revision && slices.Contains(r.memory.AbandonedRevisions, p.Revision)
 }
@@ -182,7 +180,7 @@ func (r *run) target(p *Pod, domain string) Target {
 	return Target{UID: p.UID, Pod: p.Name, Domain: domain, Revision: p.Revision}
 }
 
-// lastSlotsFirst are the replacements in the order in which their pods are taken down.
+// lastSlotsFirst returns the replacements in the order in which their pods are taken down.
 func (r *run) lastSlotsFirst() []*v1alpha1.RolloutReplacement {
 	list := make([]*v1alpha1.RolloutReplacement, len(r.memory.Replacements))
 	for i := range r.memory.Replacements {
@@ -192,7 +190,7 @@ func (r *run) lastSlotsFirst() []*v1alpha1.RolloutReplacement {
 	return list
 }
 
-// progress is what the replacements wait for: the one that is behind most.
+// progress returns the wait of the replacement that is furthest behind.
 func (r *run) progress() (wait Wait) {
 	rank := []WaitReason{WaitUnplaced, WaitMissing, WaitUnready, WaitEvicting, WaitReadyFor}
 	for i := range r.memory.Replacements {
@@ -221,7 +219,7 @@ func (r *run) progressOf(e *v1alpha1.RolloutReplacement) Wait {
 	}
 	wait := Wait{For: WaitUnready, Domain: e.Domain, Pod: p.Name, Until: r.deadline(latest(e.Since.Time, p.Released))}
 	switch {
-	case e.Stage == Replaced && p.Revision != r.Revision: // why it was not let go is the refusal of the pod
+	case e.Stage == Replaced && p.Revision != r.Revision: // its wait is the refusal of the pod
 		return Wait{}
 	case !p.Placed:
 		wait.For = WaitUnplaced
@@ -231,7 +229,7 @@ func (r *run) progressOf(e *v1alpha1.RolloutReplacement) Wait {
 	return wait
 }
 
-// againHealthy has the next step made when a pod becomes healthy by time alone.
+// againHealthy schedules the next step for when time alone makes a pod healthy.
 func (r *run) againHealthy() {
 	for i := range r.Pods {
 		if p := &r.Pods[i]; p.Ready && !p.Terminating && p.Revision == r.Revision {

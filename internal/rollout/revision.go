@@ -10,7 +10,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// observeRevision starts anew if the pods have to get another revision.
+// observeRevision starts over for a new revision.
 func (r *run) observeRevision() {
 	m := r.memory
 	if m.Revision == r.Revision {
@@ -19,7 +19,7 @@ func (r *run) observeRevision() {
 	old := *m
 	m.Revision, m.RollingBack, m.Failure, m.BakingSince, m.QueryPassed = r.Revision, false, nil, nil, false
 	m.Wave, m.ProvenDomains = 0, 0
-	// It is given another chance: once it is complete, budgets decide about its pods that are not ready, as about any other.
+	// The revision gets another chance: once it is complete, budgets decide about its unready pods as about any other.
 	m.AbandonedRevisions = slices.DeleteFunc(m.AbandonedRevisions, func(name string) bool { return name == r.Revision })
 	switch {
 	case old.Revision == "":
@@ -46,15 +46,15 @@ func (r *run) observeRevision() {
 		r.say(Event{Type: RolloutRestarted, From: old.Revision})
 	}
 	m.Phase = v1alpha1.PhaseWaiting
-	// What has just been begun gets all the time that it may take.
+	// Running replacements get their whole time again.
 	for i := range m.Replacements {
 		m.Replacements[i].Since = metav1.NewTime(r.stored)
 	}
 	r.resume()
 }
 
-// hasUnready reports whether a pod of a revision that came in the place of another one is not ready, or may be coming. It would
-// use up the budget that has to let it go, also if the revision is replaced before it fails.
+// hasUnready reports whether a replacement of a revision is not ready, or may be about to be created. It would use up the budget that must
+// admit its eviction, even if the revision is replaced before it fails.
 func (r *run) hasUnready(revision string) bool {
 	return slices.ContainsFunc(r.memory.Replacements, func(e v1alpha1.RolloutReplacement) bool {
 		p := r.newest(e.Slot, e.UID)
@@ -62,15 +62,15 @@ func (r *run) hasUnready(revision string) bool {
 	})
 }
 
-// abandon has a revision given up.
+// abandon marks a revision as abandoned.
 func (r *run) abandon(revision string) {
 	m := r.memory
 	m.AbandonedRevisions = append(slices.DeleteFunc(m.AbandonedRevisions, func(name string) bool { return name == revision }), revision)
 	m.AbandonedRevisions = m.AbandonedRevisions[max(0, len(m.AbandonedRevisions)-maxAbandoned):]
 }
 
-// resume begins a new revision where the last one stands: in all domains where pods are down by the
-// rollout, or else in the first of its last wave. The others come in their order.
+// resume starts a new revision where the last one stopped: in all domains where the rollout has pods down, or else in the first domains of
+// its last wave. The others follow in order.
 func (r *run) resume() {
 	m := r.memory
 	at := m.CurrentDomains
@@ -81,7 +81,7 @@ func (r *run) resume() {
 	for i := range m.Replacements {
 		e := &m.Replacements[i]
 		if r.Kind == Ordered && e.IfUnready {
-			continue // it went out of turn, and goes on so
+			continue // it was replaced out of turn, and stays so
 		}
 		if !slices.Contains(down, e.Domain) {
 			down = append(down, e.Domain)
@@ -101,7 +101,7 @@ func (r *run) resume() {
 	}
 }
 
-// commonest is the revision of most pods that are not of the one that they have to get.
+// commonest returns the revision of most outdated pods.
 func (r *run) commonest() string {
 	counts := map[string]int{}
 	for i := range r.Pods {
@@ -118,7 +118,7 @@ func (r *run) commonest() string {
 	return most
 }
 
-// compareDomains has domains in the order of updates.
+// compareDomains orders domains by their updates.
 func (r *run) compareDomains(a, b string) int {
 	place := func(name string) int {
 		if i := slices.Index(r.Spec.Order, name); i >= 0 {

@@ -17,7 +17,7 @@ type Words struct {
 	Key             string // of the domains
 }
 
-// Waiting says what the rollout waits for and what to do about it. It is empty if there is nothing.
+// Waiting says what the rollout waits for and what to do about it. It is empty without a wait.
 func (r Words) Waiting(w Wait) string {
 	switch w.For {
 	case WaitEvicting:
@@ -46,7 +46,7 @@ func (r Words) Waiting(w Wait) string {
 	return r.waitingForMore(w)
 }
 
-// waitingForMore is about what is not a pod.
+// waitingForMore handles waits that are not about a pod.
 func (r Words) waitingForMore(w Wait) string {
 	switch w.For {
 	case WaitBake:
@@ -100,7 +100,7 @@ func (r Words) Failure(f *v1alpha1.RolloutFailure) string {
 	return pod + " did not become healthy in time"
 }
 
-// Event says what happened to a rollout, which is of a revision now.
+// Event describes an event of a rollout that now has a revision.
 func (r Words) Event(e Event, revision string) string {
 	switch e.Type {
 	case RolloutBegan:
@@ -174,7 +174,7 @@ func more(name string, n int) string {
 	return fmt.Sprintf("%s and %d more", name, n)
 }
 
-// isOrAre has the verb for one thing and some more.
+// isOrAre adds the verb for one thing and more.
 func isOrAre(what string, more int) string {
 	if more > 0 {
 		return what + " are"
@@ -196,5 +196,5 @@ func again(at time.Time) string {
 	return "; next attempt at " + plaintext.Clock(at)
 }
 
-// percent has a share as people write it.
+// percent formats a share.
 func percent(share float64) string { return fmt.Sprintf("%.4g%%", 100*share) }

@@ -6,10 +6,10 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// maxWave is how many domains a wave has at most: Memory has their names.
+// maxWave bounds the domains of a wave, whose names Memory stores.
 const maxWave = 500
 
-// waveSize is how many domains the next wave has.
+// waveSize returns the number of domains of the next wave.
 func (r *run) waveSize() int {
 	w := r.Spec.Waves
 	if !w.Exponential {
@@ -66,14 +66,14 @@ func (r *run) begin() bool {
 		}
 		wave = append(wave, d.Name)
 	}
-	// The approval is not read again: what has begun goes on.
+	// The approval is not read again: a started wave continues.
 	r.memory.CurrentDomains = wave
 	r.memory.Wave++
 	r.say(Event{Type: WaveBegan, Domains: wave, Overload: r.expected(wave)})
 	return true
 }
 
-// expected is the overload that is expected of a wave, or nil if it does not matter.
+// expected returns the overload that is expected of a wave, nil without a limit.
 func (r *run) expected(wave []string) *float64 {
 	if r.Spec.MaxOverload == nil {
 		return nil
@@ -85,7 +85,7 @@ func (r *run) expected(wave []string) *float64 {
 	return &worst
 }
 
-// holds is what a domain waits for before it begins.
+// holds returns what a domain waits for before it starts.
 func (r *run) holds(name string) Wait {
 	if r.needsApproval(name) {
 		return Wait{For: WaitApproval, Domain: name}
@@ -103,7 +103,7 @@ func (r *run) holds(name string) Wait {
 	return Wait{}
 }
 
-// needsApproval reports whether a person has to approve a domain.
+// needsApproval reports whether a person must approve a domain.
 func (r *run) needsApproval(name string) bool {
 	a := &r.Spec.Approved
 	return !r.memory.RollingBack && slices.Contains(r.Spec.PauseBefore, name) && (a.Revision != r.memory.Revision || !slices.Contains(a.Domains, name))
