@@ -23,28 +23,28 @@ import (
 )
 
 const (
-	// requesterName is how rollouts ask for evictions.
+	// requesterName is the requester of evictions.
 	requesterName = "vicinity.dev/rollout"
-	// batch is how many evictions are requested before the pods are read again.
+	// batch is the number of evictions that are requested before the pods are read again.
 	batch = 50
-	// parallel is how many evictions are requested at once.
+	// parallel bounds concurrent requests.
 	parallel = 8
 	// requestTimeout is less than unknownTime.
 	requestTimeout = 15 * time.Second
-	// restoreAgain is after how long a template is restored again that could not be.
+	// restoreAgain is the wait after a failed restoration of a template.
 	restoreAgain = 15 * time.Second
-	// planTime is how often routing plans are read again that keep a wave from beginning.
+	// planTime is the interval of reading routing plans that keep a wave from starting.
 	planTime = 10 * time.Second
-	// actTime is how long evictions are requested for one step.
+	// actTime bounds the requests of a step.
 	actTime = 10 * time.Second
 )
 
-// todo has what a step says and was not asked for just now.
+// todo has the parts of a step that were not requested just now.
 type todo struct {
 	evict, remove, withdraw []rollout.Target
 	restore                 string
 	begin                   time.Time // when act began
-	// later is after how long there is more to do. It is zero if time alone makes none.
+	// later is when time alone makes more to do, zero for never.
 	later time.Duration
 }
 
@@ -70,7 +70,7 @@ func (r *reconciler) due(n *notes, v *view, step *rollout.Step, now time.Time) *
 	}
 	asked := func(uid string) time.Duration { return wait(n.asked, uid, now) }
 	found.remove = filter(step.Delete, asked)
-	// After a denial the rest of its domain waits. So pods take turns: otherwise those late in the step would never be asked for.
+	// After a denial the rest of the domain waits. So pods take turns. Otherwise the last pods of the step would never be requested.
 	turns := slices.Clone(step.Evict)
 	if v.fleet != nil {
 		turns, asked = v.fleet.due(turns, &step.Memory, asked)
@@ -80,14 +80,14 @@ func (r *reconciler) due(n *notes, v *view, step *rollout.Step, now time.Time) *
 		return max(asked(uid), v.state.Refusals[uid].Until.Sub(now))
 	})
 	standing := slices.DeleteFunc(slices.Clone(step.Withdraw), func(t rollout.Target) bool {
-		return v.pods[t.UID] == nil || len(v.pods[t.UID].Spec.EvictionResponders) == 0 // no request stands
+		return v.pods[t.UID] == nil || len(v.pods[t.UID].Spec.EvictionResponders) == 0 // it has no standing request
 	})
 	found.withdraw = filter(standing, func(uid string) time.Duration { return wait(n.withdrawn, uid, now) })
 	return found
 }
 
-// act does what a step says, and returns after how long to look again. If a part fails, the others are done all the same.
-// Once a pod is denied, the rest of its domain waits.
+// act carries out a step, and returns after how long to look again. A failed part does not stop the others. After a denial the rest of the
+// domain waits.
 func (r *reconciler) act(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, todo *todo) (time.Duration, error) {
 	var failed []error
 	todo.begin = r.clock.Now()
@@ -110,18 +110,18 @@ func (r *reconciler) act(ctx context.Context, n *notes, d *v1alpha1.DomainRollou
 	return after, errors.Join(failed...)
 }
 
-// takeDown requests evictions, several at once. Each domain begins with one pod, and has twice as many each time that all are
-// admitted. So a budget that is used up is asked little.
+// takeDown requests evictions, several at once. Each domain starts with one pod, and doubles the number when all are admitted. So an
+// exhausted budget gets few requests.
 func (r *reconciler) takeDown(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, todo *todo) (after time.Duration, err error) {
 	var failed []error
 	left := todo.evict
 	most := parallel
-	if v.fleet != nil { // each release depends on those before
+	if v.fleet != nil { // each release depends on the earlier ones
 		most = 1
 	}
 	widths := map[string]int{}
 	for len(left) > 0 {
-		if r.clock.Since(todo.begin) > actTime { // the pods that the step was decided by may be outdated
+		if r.clock.Since(todo.begin) > actTime { // the pods of the step may be outdated
 			after = shell.Sooner(after, time.Millisecond)
 			break
 		}
@@ -136,7 +136,7 @@ func (r *reconciler) takeDown(ctx context.Context, n *notes, d *v1alpha1.DomainR
 		for _, t := range group {
 			if refusal, refused := n.refused[t.UID]; refused {
 				denied[t.Domain] = true
-				// The step after a denial gives the turn to another pod.
+				// After a denial, the next step gives another pod its turn.
 				after = shell.Sooner(after, max(time.Millisecond, min(firstDenial, refusal.Until.Sub(r.clock.Now()))))
 			}
 		}
@@ -145,7 +145,7 @@ func (r *reconciler) takeDown(ctx context.Context, n *notes, d *v1alpha1.DomainR
 	return after, errors.Join(failed...)
 }
 
-// splitGroup takes the pods that go next, and doubles the width of their domains.
+// splitGroup takes the next pods, and doubles the width of their domains.
 func splitGroup(all []rollout.Target, widths map[string]int, most int) (group, left []rollout.Target) {
 	taken := map[string]int{}
 	for _, t := range all {
@@ -162,7 +162,7 @@ func splitGroup(all []rollout.Target, widths map[string]int, most int) (group, l
 	return group, left
 }
 
-// evict requests the eviction of several pods at the same time, and notes the answers in their order.
+// evict requests the eviction of several pods concurrently, and notes the answers in order.
 func (r *reconciler) evict(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, group []rollout.Target) error {
 	answers := make([]answer, len(group))
 	var requests sync.WaitGroup
@@ -180,19 +180,19 @@ func (r *reconciler) evict(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 	return errors.Join(failed...)
 }
 
-// answer is what became of a request.
+// answer is the outcome of a request.
 type answer struct {
 	rollout string
 	pod     *corev1.Pod
 	at      time.Time
-	// isRequested says that a request was made, and isUnknown that its outcome is not known.
+	// isRequested says that a request was made, and isUnknown that its outcome is unknown.
 	isRequested, isUnknown bool
 	outcome                requester.Outcome
 	stays                  string // why the pod stays
 	err                    error
 }
 
-// request requests the eviction of a pod. It leaves notes alone: others are requested meanwhile.
+// request requests the eviction of a pod. It does not touch notes, because it runs concurrently.
 func (r *reconciler) request(ctx context.Context, d *v1alpha1.DomainRollout, pod *corev1.Pod, t rollout.Target) (a answer) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -267,8 +267,7 @@ func (r *reconciler) withdraw(ctx context.Context, n *notes, pod *corev1.Pod) er
 	return nil
 }
 
-// callOff withdraws the requests of a DomainRollout that is deleted or cannot be followed. It returns after how long to look again,
-// zero if nothing is left.
+// callOff withdraws the requests of a deleted or invalid DomainRollout. It returns after how long to look again, zero if nothing is left.
 func (r *reconciler) callOff(ctx context.Context, n *notes, namespace string, names map[string]string) (after time.Duration, err error) {
 	var failed []error
 	for uid, name := range names {
@@ -289,7 +288,7 @@ func (r *reconciler) callOff(ctx context.Context, n *notes, namespace string, na
 	return after, errors.Join(failed...)
 }
 
-// denied notes a denial if the pod is still there: an earlier request may have been admitted.
+// denied notes a denial if the pod still exists: an earlier request may have been admitted.
 func (r *reconciler) denied(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t rollout.Target, reason string) error {
 	live, err := r.livePod(ctx, d.Namespace, t)
 	if err != nil || live == nil || live.DeletionTimestamp != nil {
@@ -301,7 +300,7 @@ func (r *reconciler) denied(ctx context.Context, n *notes, d *v1alpha1.DomainRol
 	return nil
 }
 
-// livePod reads a pod; nil if it has gone.
+// livePod reads a pod live. It returns nil if the pod is gone.
 func (r *reconciler) livePod(ctx context.Context, namespace string, t rollout.Target) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: t.Pod}, pod)
@@ -314,8 +313,8 @@ func (r *reconciler) livePod(ctx context.Context, namespace string, t rollout.Ta
 	return pod, nil
 }
 
-// remove deletes an unready pod of an abandoned revision. It marks the pod first, and deletes it only as it was read: a pod that
-// became ready meanwhile stays.
+// remove deletes an unready pod of an abandoned revision. It marks the pod first, and deletes only the version that it read, so that a pod
+// that becomes ready meanwhile stays.
 func (r *reconciler) remove(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t rollout.Target) error {
 	pod, err := r.livePod(ctx, d.Namespace, t)
 	if err != nil || pod == nil {
@@ -352,7 +351,7 @@ func marked(pod *corev1.Pod, err error) error {
 func (r *reconciler) restore(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, revision string) error {
 	t, err := readTarget(ctx, r.live, d)
 	if err != nil || t == nil || t.byItself(d.Spec.TargetRef) != nil || t.revision != d.Status.Revision {
-		return err // the next step goes by what there is now
+		return err // the next step reads it again
 	}
 	if t.deployment != nil {
 		return r.restoreDeployment(ctx, n, t, revision)

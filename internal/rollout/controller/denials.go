@@ -18,59 +18,59 @@ import (
 )
 
 const (
-	// unknownTime is how long a request may still be under way if its outcome is not known, or if it was made before the
-	// controller began. The denial of another request proves nothing about it.
+	// unknownTime is how long a request may still be pending if its outcome is unknown, or if an earlier process made it. The denial of
+	// another request proves nothing about it.
 	unknownTime = 30 * time.Second
-	// askTime is after how long the eviction of a pod that has not gone is requested again. While responders work, the wait
+	// askTime is the wait before the eviction of a remaining pod is requested again. While responders work, the wait
 	// doubles up to longestWaiting.
 	askTime, longestWaiting = 5 * time.Second, 30 * time.Second
 	// The wait after a denial in a domain doubles with each in a row.
 	firstDenial, longestDenial = time.Second, 30 * time.Second
-	// longestWithdrawn bounds the wait before a request is withdrawn again: another one may have been under way.
+	// longestWithdrawn bounds the wait before a request is withdrawn again, since another request may have been pending.
 	longestWithdrawn = 5 * time.Minute
-	// maxTries is how many evictions a sync tries with budgets without requesting them.
+	// maxTries bounds the evictions that a sync tries with budgets without a request.
 	maxTries = 32
 )
 
-// notes are what is known of a DomainRollout besides its status. Only its sync uses them; isDenied is for others, too.
+// notes has the memory of a DomainRollout beyond its status. Only its sync uses it, except for isDenied.
 type notes struct {
 	written   shell.Written
 	asked     map[string]*asking   // by the UID of a pod
 	withdrawn map[string]*asking   // by the UID of a pod
-	unknown   map[string]time.Time // when a request was made whose outcome is not known, by the UID of its pod
+	unknown   map[string]time.Time // when a request with an unknown outcome was made, by the UID of its pod
 	refused   map[string]rollout.Refusal
 	domains   map[string]*denied
-	// standing are the names of pods, by UID, for which an EvictionRequest may stand.
+	// standing has, by UID, the names of pods that may have an EvictionRequest.
 	standing map[string]string
-	// isDenied says that a domain waits after a denial, so that a changed budget may help.
+	// isDenied says that a domain waits after a denial. A changed budget may help.
 	isDenied atomic.Bool
 	gate     gate
-	problem  string                // why the revision before cannot be restored
-	phase    v1alpha1.RolloutPhase // that metrics have
+	problem  string                // why the previous revision cannot be restored
+	phase    v1alpha1.RolloutPhase // as counted in metrics
 	// shortSince is since when the Deployment lacks pods.
 	shortSince time.Time
 	// behindSince is since when the workload's controller has not seen the last change.
 	behindSince time.Time
-	// unfollowedSince is since when a Deployment has no DomainRollout; isReported says that an event says so.
+	// unfollowedSince is since when a Deployment has no DomainRollout. isReported says that an event was written.
 	unfollowedSince time.Time
 	isReported      bool
 }
 
-// asking is when something may be asked for again.
+// asking is when a request may be repeated.
 type asking struct {
 	backoff shell.Backoff
-	says    string // what responders to it say
+	says    string // the messages of responders
 }
 
-// denied is a domain in which pods are denied.
+// denied is a domain with denied pods.
 type denied struct {
 	backoff shell.Backoff
 	at      time.Time // of the last denial
 	until   time.Time
 	uid     string // of the pod that was denied last
 	reason  string
-	// explained says that the known budgets have refused that pod since, too. Otherwise something else denied it, and it
-	// makes no sense to ask sooner when budgets admit a pod.
+	// explained says that the known budgets have refused that pod since. Otherwise something else denied it, and a changed budget is no
+	// reason to ask sooner.
 	explained bool
 }
 
@@ -81,7 +81,7 @@ func newNotes() *notes {
 	}
 }
 
-// keep forgets pods that have gone.
+// keep forgets pods that are gone.
 func (n *notes) keep(pods map[string]*corev1.Pod) {
 	forget(n.asked, pods)
 	forget(n.withdrawn, pods)
@@ -98,7 +98,7 @@ func forget[T any](of map[string]T, pods map[string]*corev1.Pod) {
 	}
 }
 
-// ask notes a request, and doubles the time until the next one for the pod.
+// ask notes a request, and doubles the wait for the next one.
 func ask(of map[string]*asking, uid string, now time.Time, longest time.Duration) *asking {
 	a := of[uid]
 	if a == nil {
@@ -109,7 +109,7 @@ func ask(of map[string]*asking, uid string, now time.Time, longest time.Duration
 	return a
 }
 
-// wait returns after how long a pod may be asked for again.
+// wait returns after how long the request for a pod may be repeated.
 func wait(of map[string]*asking, uid string, now time.Time) time.Duration {
 	if a := of[uid]; a != nil {
 		return a.backoff.Wait(now)
@@ -124,19 +124,19 @@ func (n *notes) deny(t rollout.Target, reason string, counts bool, now time.Time
 		d = &denied{}
 		n.domains[t.Domain] = d
 	}
-	if !d.at.Equal(now) { // pods that were asked for at once are denied once
+	if !d.at.Equal(now) { // denials of one group count once
 		d.backoff.Fail(now, firstDenial, longestDenial)
 		d.at = now
 	}
 	wait := d.backoff.Wait(now)
-	// So rollouts that one budget denies do not come back all at once.
+	// Jitter, so that rollouts denied by the same budget do not retry together.
 	d.until = now.Add(wait - wait/16 - time.Duration(rand.Int64N(int64(wait)/4)))
 	d.uid, d.reason, d.explained = t.UID, reason, false
 	n.isDenied.Store(true)
 	n.refused[t.UID] = rollout.Refusal{Reason: reason, Denied: counts, Until: now.Add(wait)}
 }
 
-// admit notes that a pod of a domain was not denied. A denial at the same time still counts.
+// admit ends the denials of a domain. A denial at the same time still counts.
 func (n *notes) admit(domain string, now time.Time) {
 	if d := n.domains[domain]; d != nil && !d.at.Equal(now) {
 		delete(n.domains, domain)
@@ -171,7 +171,7 @@ func (r *reconciler) waitDetails(ctx context.Context, n *notes, v *view, wait *r
 	return ""
 }
 
-// waits returns the denial after which a domain waits, nil if it does not wait.
+// waits returns the denial for which a domain waits, or nil.
 func (n *notes) waits(domain string, now time.Time) *denied {
 	if d := n.domains[domain]; d != nil && now.Before(d.until) {
 		return d
@@ -179,19 +179,18 @@ func (n *notes) waits(domain string, now time.Time) *denied {
 	return nil
 }
 
-// counts reports whether a denial that was given now proves that a pod stays.
+// counts reports whether a denial now proves that a pod stays.
 func (r *reconciler) counts(n *notes, uid string, now time.Time) bool {
 	at, unknown := n.unknown[uid]
 	return !now.Before(r.begin) && (!unknown || !now.Before(at.Add(unknownTime)))
 }
 
-// refusals has the refusals of pods that are not of the revision or are being taken down. A domain waits after a denial, and the
-// denied pod waits a little longer. A pod is asked for sooner if its budgets would admit it now, and if they explain the last
-// denial.
+// refusals returns the refusals of outdated pods and of pods that are being taken down. A domain waits after a denial, and the
+// denied pod a little longer. A pod is requested sooner if its budgets would admit it now, and explain the last denial.
 func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.Time) error {
 	v.state.Refusals = map[string]rollout.Refusal{}
 	for name, d := range n.domains {
-		if now.After(d.until.Add(longestDenial)) { // nothing was requested since
+		if now.After(d.until.Add(longestDenial)) { // no request since
 			delete(n.domains, name)
 		}
 	}
@@ -220,7 +219,7 @@ func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.T
 		if e != nil {
 			domain = e.Domain
 		}
-		// A pod of the revision is asked for, too, if it was being taken down when the revision came back.
+		// A pod of the revision is requested, too, if it was being taken down when the revision was restored.
 		if p.Terminating || p.Revision == v.state.Revision && (e == nil || string(e.UID) != p.UID) {
 			continue
 		}
@@ -245,7 +244,7 @@ func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.T
 	return nil
 }
 
-// knownBudgets are the budgets of a namespace as the caches have them.
+// knownBudgets returns the cached budgets of a namespace.
 type knownBudgets struct {
 	pdbs []*policyv1.PodDisruptionBudget
 	tdbs budgets
@@ -263,7 +262,7 @@ func (r *reconciler) knownBudgets(ctx context.Context, v *view) (knownBudgets, e
 	return known, nil
 }
 
-// admit tries the eviction of a pod without requesting it.
+// admit asks the budgets about the eviction of a pod without requesting it.
 func (k knownBudgets) admit(ctx context.Context, pod *corev1.Pod) bool {
 	if reservation.RefusedByPDB(pod, k.pdbs) != "" {
 		return false

@@ -22,17 +22,17 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// deployment is the part of a target that only Deployments have.
+// deployment has the fields of a target that only Deployments have.
 type deployment struct {
-	// sets are its ReplicaSets in the order in which its controller makes those of old revisions smaller.
+	// sets are its ReplicaSets, in the order in which its controller shrinks those of old revisions.
 	sets    []*appsv1.ReplicaSet
 	problem *problem
 	paused  bool
 	number  int // of the revision
 }
 
-// readDeployment reads the ReplicaSets. The ReplicaSet with the number of the Deployment is that of the template, unless another one
-// has a higher number: a Deployment that goes back to a template numbers its ReplicaSet first.
+// readDeployment reads the ReplicaSets. The ReplicaSet with the Deployment's revision number has its template, unless another
+// has a higher number: a Deployment that returns to an earlier template numbers the ReplicaSet first.
 func (t *target) readDeployment(ctx context.Context, reader client.Reader, w *appsv1.Deployment) error {
 	d := &deployment{problem: checkDeployment(w), paused: w.Spec.Paused, number: numberOf(w)}
 	t.kind, t.deployment, t.desired = rollout.Surge, d, int(ptr.Deref(w.Spec.Replicas, 1))
@@ -59,7 +59,7 @@ func (t *target) readDeployment(ctx context.Context, reader client.Reader, w *ap
 	return nil
 }
 
-// numberOf returns the number of a revision, 0 if it has none yet.
+// numberOf returns the revision number of an object, 0 without one.
 func numberOf(object client.Object) int {
 	number, err := strconv.Atoi(object.GetAnnotations()[v1alpha1.AnnotationDeploymentRevision])
 	if err != nil {
@@ -68,15 +68,15 @@ func numberOf(object client.Object) int {
 	return number
 }
 
-// isAhead reports whether a ReplicaSet is of a template that the Deployment has not numbered yet.
+// isAhead reports whether a ReplicaSet has a template that the Deployment has not numbered yet.
 func (d *deployment) isAhead(set *appsv1.ReplicaSet) bool { return numberOf(set) > d.number }
 
-// hashOf returns the revision of a ReplicaSet, as the label of its pods has it.
+// hashOf returns the revision of a ReplicaSet as in the label of its pods.
 func hashOf(set *appsv1.ReplicaSet) string {
 	return set.Spec.Template.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 }
 
-// set is the ReplicaSet of a pod, nil if it is of none of the Deployment.
+// set returns the Deployment's ReplicaSet of a pod, or nil.
 func (d *deployment) set(pod *corev1.Pod) *appsv1.ReplicaSet {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	for _, set := range d.sets {
@@ -109,8 +109,8 @@ func hasGate(gates []corev1.PodSchedulingGate) bool {
 	return slices.ContainsFunc(gates, func(g corev1.PodSchedulingGate) bool { return g.Name == v1alpha1.RolloutGate })
 }
 
-// slotOf returns the slot that a pod was released for, or its own. Somebody else wrote what cannot be the name of a pod, so that does
-// not get into the status.
+// slotOf returns the slot that a pod was released for, or its own. A value that cannot be the name of a pod comes from another owner, and
+// must not get into the status.
 func slotOf(pod *corev1.Pod) string {
 	slot := pod.Annotations[v1alpha1.AnnotationReleasedFor]
 	if len(validation.IsDNS1123Subdomain(slot)) > 0 {
@@ -119,7 +119,7 @@ func slotOf(pod *corev1.Pod) string {
 	return slot
 }
 
-// releasedAt is when a pod was released, zero if it was not held.
+// releasedAt returns when a pod was released, zero if it was not held.
 func releasedAt(pod *corev1.Pod) time.Time {
 	at, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.AnnotationReleasedAt])
 	if err != nil {
@@ -133,12 +133,12 @@ func isHeld(pod *corev1.Pod) bool { return hasGate(pod.Spec.SchedulingGates) }
 
 func isActive(pod *corev1.Pod) bool { return !podOf(pod).Terminating }
 
-// member is a pod of a Deployment that is not held.
+// member is a pod of a Deployment with a slot.
 type member struct {
 	*corev1.Pod
-	set  *appsv1.ReplicaSet
-	slot string
-	isOf string // revision
+	set      *appsv1.ReplicaSet
+	slot     string
+	revision string
 }
 
 // fleet is the pods of a Deployment at one moment.
@@ -155,7 +155,7 @@ func newFleet(t *target, pods []*corev1.Pod, m *rollout.Memory) *fleet {
 		if set == nil {
 			continue
 		}
-		one := &member{Pod: pod, set: set, slot: slotOf(pod), isOf: hashOf(set)}
+		one := &member{Pod: pod, set: set, slot: slotOf(pod), revision: hashOf(set)}
 		switch active := isActive(pod); {
 		case isHeld(pod) && active && !t.deployment.isAhead(set):
 			f.held = append(f.held, one)
@@ -175,8 +175,8 @@ func newFleet(t *target, pods []*corev1.Pod, m *rollout.Memory) *fleet {
 	return f
 }
 
-// divide gives each pod a slot. While the pod of a slot is being replaced, the slot has one old pod, which is the replaced one or the
-// first, and the new pods that were released for it. Every other pod has a slot of its own name.
+// divide gives each pod a slot. While the pod of a slot is being replaced, the slot has one old pod, which is the replaced one or else the
+// first, and the new pods that were released for it. Every other pod has its own slot.
 func (f *fleet) divide(m *rollout.Memory) {
 	shared := map[string][]*member{}
 	for _, p := range f.members {
@@ -186,13 +186,13 @@ func (f *fleet) divide(m *rollout.Memory) {
 		e := replacementOf(m, slot)
 		keeps := pods[0]
 		for _, p := range pods {
-			switch isOld := p.isOf != f.revision; {
-			case e == nil && p.Name == slot, e != nil && p.UID == e.UID, e != nil && isOld && keeps.isOf == f.revision:
+			switch isOld := p.revision != f.revision; {
+			case e == nil && p.Name == slot, e != nil && p.UID == e.UID, e != nil && isOld && keeps.revision == f.revision:
 				keeps = p
 			}
 		}
 		for _, p := range pods {
-			if p != keeps && (e == nil || p.isOf != f.revision) {
+			if p != keeps && (e == nil || p.revision != f.revision) {
 				p.slot = p.Name
 			}
 		}
@@ -208,13 +208,13 @@ func replacementOf(m *rollout.Memory, slot string) *v1alpha1.RolloutReplacement 
 	return nil
 }
 
-// isReplaced reports whether a pod is one that the rollout takes down.
+// isReplaced reports whether the rollout takes the pod down.
 func isReplaced(m *rollout.Memory, pod *corev1.Pod) bool {
 	return slices.ContainsFunc(m.Replacements, func(e v1alpha1.RolloutReplacement) bool { return e.UID == pod.UID })
 }
 
-// slots returns the slots with a pod. Up to the number of replicas it adds those where a pod was taken down or ends, and then slots
-// for pods that have not come yet, which count in all domains.
+// slots returns the slots with a pod. Up to the number of replicas it adds slots whose pod was taken down or is terminating, and then slots
+// for pods that do not exist yet, which count in all domains.
 func (f *fleet) slots(m *rollout.Memory) []rollout.Slot {
 	var names []string
 	for _, p := range f.members {
@@ -243,20 +243,20 @@ func (f *fleet) slots(m *rollout.Memory) []rollout.Slot {
 	return list
 }
 
-// podsOf adds the slots of a Deployment to a view, and its pods that are not held.
+// podsOf adds the slots and the pods of a Deployment to a view, without held pods.
 func (v *view) podsOf(f *fleet, place func(*corev1.Pod) string) {
 	v.fleet = f
 	for _, p := range slices.Concat(f.members, f.ending) {
 		v.pods[string(p.UID)] = p.Pod
 		read := podOf(p.Pod)
-		read.Slot, read.Revision, read.Domain, read.Released = p.slot, p.isOf, place(p.Pod), releasedAt(p.Pod)
+		read.Slot, read.Revision, read.Domain, read.Released = p.slot, p.revision, place(p.Pod), releasedAt(p.Pod)
 		v.state.Pods = append(v.state.Pods, read)
 	}
 	v.state.Slots = f.slots(&v.state.Memory)
 }
 
-// restoreDeployment gives a Deployment the template of a revision, as kubectl rollout undo does. It keeps the gate, which the old
-// template may not have.
+// restoreDeployment writes the template of a revision into a Deployment, as kubectl rollout undo does. It adds the gate if the old template
+// lacks it.
 func (r *reconciler) restoreDeployment(ctx context.Context, n *notes, t *target, revision string) error {
 	stored := &appsv1.ReplicaSet{}
 	at := slices.IndexFunc(t.deployment.sets, func(set *appsv1.ReplicaSet) bool { return hashOf(set) == revision })
@@ -291,7 +291,7 @@ func (r *reconciler) restoreDeployment(ctx context.Context, n *notes, t *target,
 	return err
 }
 
-// whyStays says that no new pod is there to release for a pod. It is empty if that is not what the pod waits for.
+// whyStays says that no held pod exists to release for an old one. It is empty if the old pod waits for something else.
 func (f *fleet) whyStays(name string) string {
 	old := slices.IndexFunc(f.members, func(p *member) bool { return p.Name == name })
 	updated := slices.IndexFunc(f.deployment.sets, func(set *appsv1.ReplicaSet) bool { return hashOf(set) == f.revision })
@@ -305,11 +305,11 @@ func (f *fleet) whyStays(name string) string {
 func (r *reconciler) whyUnplaced(ctx context.Context, namespace, name string) string {
 	pod := &corev1.Pod{}
 	if err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); err != nil {
-		return "" // it is in the sentence already that it has no node
+		return "" // the sentence already says that the pod has no node
 	}
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
-		// The scheduler's words about a gate outlast it for a moment.
+		// The scheduler's message about a gate outlasts the gate for a moment.
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && (c.Reason != corev1.PodReasonSchedulingGated || len(pod.Spec.SchedulingGates) > 0) {
 			return c.Message
 		}

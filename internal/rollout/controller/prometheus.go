@@ -30,11 +30,11 @@ const (
 	maxAnswer               = 1 << 20
 )
 
-// maxHeader is the most that is read of the head of an answer.
+// maxHeader bounds the header of an answer.
 const maxHeader = 16 << 10
 
-// newHTTPClient makes a client that goes only where a spec says, if that is allowed, and by no proxy. It keeps no connection:
-// a spec that changes all the time would leave many.
+// newHTTPClient makes a client that connects only to the URL of a spec, if that is allowed. It uses no proxy and follows no redirects. It
+// keeps no connections, because a spec that changes all the time would leave many.
 func newHTTPClient(allowed func(netip.Addr) error) *http.Client {
 	dialer := &net.Dialer{Timeout: queryTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
@@ -50,7 +50,7 @@ func newHTTPClient(allowed func(netip.Addr) error) *http.Client {
 	}
 }
 
-// metadata are where clouds answer about a node, and hand out its credentials, at addresses that are not link-local.
+// metadata are addresses of cloud metadata services, which hand out credentials of nodes, beyond the link-local ones.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("fd00:ec2::/32"),      // AWS, by IPv6
 	netip.MustParsePrefix("fd20:ce::254/128"),   // Google Cloud, by IPv6
@@ -58,12 +58,11 @@ var metadata = []netip.Prefix{
 	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba Cloud
 }
 
-// translated are the prefixes of NAT64, behind which the last four bytes are an address of IPv4 (RFC 6052 and RFC 8215).
+// translated are the prefixes of NAT64. The last four bytes are an IPv4 address (RFC 6052 and RFC 8215).
 var translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48")}
 
-// notOfTheNode refuses addresses that mean the controller itself, or something else on every node, such as the metadata
-// of a cloud: whoever may write a rollout has the controller connect to what its spec names. It is asked for what a name
-// has turned out to be.
+// notOfTheNode refuses addresses of the controller itself and of services on every node, such as cloud metadata: an author of rollouts can
+// make the controller connect to any URL. It checks the resolved address.
 func notOfTheNode(address netip.Addr) error {
 	holds := func(p netip.Prefix) bool { return p.Contains(address.WithZone("")) }
 	if slices.ContainsFunc(translated, holds) {
@@ -92,8 +91,8 @@ type reply struct {
 	err   error
 }
 
-// ask has the answer to a query not older than queryTime. A server that is slow is not waited for, since other rollouts would
-// be kept waiting: its last answer counts meanwhile, unless that is old. It reports whether one is still to come.
+// ask keeps the answer to a query not older than queryTime. It does not wait for a slow server, which would delay other rollouts: the last
+// answer counts meanwhile, unless it is old. It reports whether an answer is pending.
 func (g *gate) ask(ctx context.Context, c *http.Client, query v1alpha1.PrometheusGate, now time.Time) (pending bool) {
 	if g.of != query {
 		*g = gate{of: query}
@@ -123,8 +122,8 @@ func (g *gate) ask(ctx context.Context, c *http.Client, query v1alpha1.Prometheu
 	}
 }
 
-// runQuery asks a Prometheus server. An answer that is not understood is neither true nor false. Errors have
-// nothing of what the server says but its own message.
+// runQuery asks a Prometheus server. An unreadable answer is neither true nor false. Of the server's answer, errors contain only its error
+// message.
 func runQuery(ctx context.Context, c *http.Client, query v1alpha1.PrometheusGate) (rollout.Truth, error) {
 	server, err := url.Parse(query.URL)
 	if err != nil {
@@ -144,7 +143,6 @@ func runQuery(ctx context.Context, c *http.Client, query v1alpha1.PrometheusGate
 	return readAnswer(response.StatusCode, response.Body)
 }
 
-// readAnswer reads what a server answers.
 func readAnswer(code int, body io.Reader) (rollout.Truth, error) {
 	var answer struct {
 		Status, Error string

@@ -19,7 +19,7 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// Reconcile takes a DomainRollout a step further.
+// Reconcile makes the next step of a DomainRollout.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	defer r.options.Syncs.Begin("DomainRollout " + request.String())()
 	after, err := r.sync(ctx, request)
@@ -58,7 +58,7 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 		again, err := r.fillOnly(ctx, n, d, t)
 		return shell.Sooner(after, again), err
 	}
-	if t.revision == "" { // the workload has an event when its controller has seen the last change
+	if t.revision == "" { // an event follows when the controller of the workload has observed its last change
 		return r.behind(ctx, n, d, t)
 	}
 	n.behindSince = time.Time{}
@@ -72,7 +72,7 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 	return r.step(ctx, n, d, v)
 }
 
-// end withdraws the requests of a DomainRollout that is deleted, as far as this process knows them, and forgets it.
+// end withdraws the known requests of a deleted DomainRollout, and forgets it.
 func (r *reconciler) end(ctx context.Context, request reconcile.Request, d *v1alpha1.DomainRollout) (time.Duration, error) {
 	n := r.notes.Of(request.NamespacedName, newNotes)
 	r.metrics.report(n, "")
@@ -85,7 +85,7 @@ func (r *reconciler) end(ctx context.Context, request reconcile.Request, d *v1al
 	return 0, nil
 }
 
-// standingOf returns the names of pods, by UID, for which an EvictionRequest may stand.
+// standingOf returns, by UID, the names of pods that may have an EvictionRequest.
 func standingOf(s *v1alpha1.DomainRolloutStatus) map[string]string {
 	names := map[string]string{}
 	for _, e := range s.Replacements {
@@ -96,8 +96,8 @@ func standingOf(s *v1alpha1.DomainRolloutStatus) map[string]string {
 	return names
 }
 
-// target reads the workload, and says what is wrong with it. If the revision is not the stored one, the cache may be behind, so the
-// workload is read live.
+// target reads the workload and checks it. If the revision differs from the stored one, the cache may be behind, so it reads the
+// workload live.
 func (r *reconciler) target(ctx context.Context, d *v1alpha1.DomainRollout) (*target, *problem, error) {
 	t, err := readTarget(ctx, r.client, d)
 	if err == nil && t != nil && d.Status.Revision != "" && t.revision != d.Status.Revision {
@@ -110,7 +110,7 @@ func (r *reconciler) target(ctx context.Context, d *v1alpha1.DomainRollout) (*ta
 	return t, p, err
 }
 
-// step makes one step, stores what it remembers, and does what it says.
+// step makes a step, stores its memory, and carries it out.
 func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view) (time.Duration, error) {
 	now := r.clock.Now()
 	n.keep(v.pods)
@@ -157,7 +157,7 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 	return wait, err
 }
 
-// next makes the next step. It asks routing plans only once a wave depends on them.
+// next computes the next step. It asks routing plans only if a wave depends on them.
 func (r *reconciler) next(ctx context.Context, d *v1alpha1.DomainRollout, v *view, now time.Time) (rollout.Step, error) {
 	step := rollout.Next(v.state, now)
 	if step.Wait.For != rollout.WaitPlan || r.options.Plans == nil {
@@ -176,9 +176,9 @@ func (r *reconciler) next(ctx context.Context, d *v1alpha1.DomainRollout, v *vie
 	return rollout.Next(v.state, now), nil
 }
 
-// isAsked reports whether the answer to the query can matter. It cannot while only a person or a new revision can make the rollout
-// go on. It decides by causes, not by the stored phase: once a person lets a failed or a stopped revision go on, the very next step
-// needs the answer.
+// isAsked reports whether the answer to the query can matter. It cannot while only a person or a new revision can continue the rollout.
+// It decides by causes, not by the stored phase: after a person resumes a failed or stopped revision, the very next step needs the
+// answer.
 func isAsked(s *rollout.State) bool {
 	m, approved := &s.Memory, &s.Spec.Approved
 	switch {
@@ -194,8 +194,8 @@ func isAsked(s *rollout.State) bool {
 	return m.Phase != v1alpha1.PhaseComplete
 }
 
-// store writes a status if it says anything new, and always before the step is carried out: the write fails if another controller
-// has written meanwhile.
+// store writes a changed status, and always writes before a step is carried out: the write fails if another controller has written
+// meanwhile.
 func (r *reconciler) store(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, status v1alpha1.DomainRolloutStatus, always bool) error {
 	r.metrics.report(n, status.Phase)
 	if !always && sameStatus(&d.Status, &status) {

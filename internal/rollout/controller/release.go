@@ -24,25 +24,25 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// shortTime is how long old ReplicaSets have to make the pods that they lack. Then pods of the revision are released in their places.
+// shortTime is how long old ReplicaSets have to create the pods that they lack. Then pods of the revision are released instead.
 const shortTime = 5 * time.Second
 
 // release is a held pod to release.
 type release struct {
 	*member
-	slot   string // that it comes into, empty for one of its own
+	slot   string // the slot that it gets, empty for its own
 	domain string // empty for any
 }
 
-// missing returns how many pods a Deployment lacks. A ready pod counts as there. An unready pod counts if it is alone in its
-// slot: beside another pod it will replace that one. With hopeless, unready pods of the revision do not count at all.
+// missing returns how many pods a Deployment lacks. Ready pods count. An unready pod counts if it is alone in its
+// slot: beside another pod it is that pod's replacement. With hopeless, unready pods of the revision do not count.
 func (f *fleet) missing(hopeless bool) int {
 	ready, alone := map[string]int{}, map[string]bool{}
 	for _, p := range f.members {
 		switch {
 		case podOf(p.Pod).Ready:
 			ready[p.slot]++
-		case !hopeless || p.isOf != f.revision:
+		case !hopeless || p.revision != f.revision:
 			alone[p.slot] = true
 		}
 	}
@@ -71,10 +71,10 @@ func (f *fleet) toCome() (pods int) {
 	return pods
 }
 
-// replaceMissing returns the held pods to release so that the Deployment has as many pods as it should. The other held pods are
-// there to replace old ones. A pod of the revision comes in the place of one that the rollout has taken down. For other places,
-// pods of old revisions come first, since their ReplicaSets make pods only to replace and to scale. While the rollout is
-// halted, they come first everywhere. With late, the pods that old ReplicaSets do not make are not waited for.
+// replaceMissing returns the held pods to release so that the Deployment has all its replicas. The other held pods are
+// for the replacement of old ones. A pod of the revision replaces a pod that the rollout has taken down. In other slots,
+// pods of old revisions come first, because their ReplicaSets create pods only to replace and to scale. While the rollout is
+// halted, they come first in all slots. With late, it does not wait for old ReplicaSets that create no pods.
 func (f *fleet) replaceMissing(m *rollout.Memory, halted, late bool) (list []release) {
 	lack := f.missing(m.Failure != nil)
 	if lack <= 0 {
@@ -82,7 +82,7 @@ func (f *fleet) replaceMissing(m *rollout.Memory, halted, late bool) (list []rel
 	}
 	var old, updated []*member
 	for _, p := range f.held {
-		if p.isOf == f.revision {
+		if p.revision == f.revision {
 			updated = append(updated, p)
 		} else {
 			old = append(old, p)
@@ -100,7 +100,7 @@ func (f *fleet) replaceMissing(m *rollout.Memory, halted, late bool) (list []rel
 			}
 		}
 	}
-	isAbandoned := func(p *member) bool { return slices.Contains(m.AbandonedRevisions, p.isOf) }
+	isAbandoned := func(p *member) bool { return slices.Contains(m.AbandonedRevisions, p.revision) }
 	good := slices.DeleteFunc(slices.Clone(old), isAbandoned)
 	bad := slices.DeleteFunc(old, func(p *member) bool { return !isAbandoned(p) })
 	old = slices.Concat(good, bad)
@@ -119,7 +119,7 @@ func (f *fleet) replaceMissing(m *rollout.Memory, halted, late bool) (list []rel
 	return list
 }
 
-// keepFull releases the pods that a Deployment lacks, and takes marks off pods that stay after all.
+// keepFull releases the pods that a Deployment lacks, and unmarks pods that stay after all.
 func (r *reconciler) keepFull(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view) (time.Duration, error) {
 	if err := r.unmark(ctx, v.fleet, &d.Status); err != nil {
 		return 0, err
@@ -127,8 +127,8 @@ func (r *reconciler) keepFull(ctx context.Context, n *notes, d *v1alpha1.DomainR
 	return r.fill(ctx, n, d, v.fleet, &d.Status)
 }
 
-// fillOnly releases the pods that a Deployment lacks, where the Deployment is not updated by domain. Marks say which pods are about
-// to go for others. Other marks are taken off.
+// fillOnly releases the pods that a Deployment lacks while it is not updated by domain. It keeps the marks of pods that are about to be
+// replaced, and removes others.
 func (r *reconciler) fillOnly(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t *target) (time.Duration, error) {
 	switch {
 	case t.deployment == nil:
@@ -164,8 +164,8 @@ func (r *reconciler) fillOnly(ctx context.Context, n *notes, d *v1alpha1.DomainR
 	return r.fill(ctx, n, d, f, &m)
 }
 
-// isStuck reports whether the controller of a Deployment has not taken up the last change for some time, for example because a
-// quota refuses the ReplicaSet. Then the target gets the last known revision.
+// isStuck reports whether the controller of a Deployment has not observed the last change for some time, for example because a
+// quota refuses the ReplicaSet. Then it sets the target's revision to the last known one.
 func (n *notes) isStuck(t *target, s *v1alpha1.DomainRolloutStatus, now time.Time) bool {
 	if n.behindSince.IsZero() {
 		n.behindSince = now
@@ -177,8 +177,8 @@ func (n *notes) isStuck(t *target, s *v1alpha1.DomainRolloutStatus, now time.Tim
 	return true
 }
 
-// behind waits until the controller of a workload has seen the last change, and says so if that takes long. Meanwhile a Deployment
-// gets the pods that it lacks: those of the old template wait at the gate, too.
+// behind waits until the controller of a workload has observed the last change, and reports a long wait. Meanwhile it releases the pods
+// that a Deployment lacks, because pods of the old template are held, too.
 func (r *reconciler) behind(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t *target) (time.Duration, error) {
 	after, err := r.fillOnly(ctx, n, d, t)
 	if err != nil || t.revision == "" && !n.isStuck(t, &d.Status, r.clock.Now()) {
@@ -224,8 +224,8 @@ func (r *reconciler) fill(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 	return shortTime, nil
 }
 
-// liveFleet reads the pods of a Deployment live, and after that the Deployment. In the other order, a scale-down in between would look
-// as if pods were missing. It returns nil if the Deployment has another revision by now.
+// liveFleet reads the pods of a Deployment live, and then the Deployment. In the other order, a scale-down in between would look
+// like missing pods. It returns nil if the Deployment now has another revision.
 func (r *reconciler) liveFleet(ctx context.Context, d *v1alpha1.DomainRollout, t *target, m *rollout.Memory) (*fleet, error) {
 	hashes := make([]string, len(t.deployment.sets))
 	for i, set := range t.deployment.sets {
@@ -256,8 +256,8 @@ func (r *reconciler) liveFleet(ctx context.Context, d *v1alpha1.DomainRollout, t
 	return newFleet(live, pods, m), nil
 }
 
-// due returns the targets for which something can be done now, and a function that says when to ask for a target again. A paused
-// Deployment deletes no pod, so no more pods are taken down then.
+// due returns the targets that can be handled now, and a function that returns when to handle a target again. A paused
+// Deployment deletes no pod, so it takes no more pods down.
 func (f *fleet) due(targets []rollout.Target, m *rollout.Memory, asked func(uid string) time.Duration) ([]rollout.Target, func(uid string) time.Duration) {
 	again := map[string]bool{}
 	targets = slices.DeleteFunc(targets, func(t rollout.Target) bool {
@@ -282,7 +282,7 @@ func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 	}
 	live, err := r.liveFleet(ctx, d, v.target, &d.Status)
 	if err != nil || live == nil || live.isReleased(t) {
-		return err // a new pod comes for it already, so it goes, and must keep its mark
+		return err // it has a replacement already, so it must keep its mark
 	}
 	return r.denied(ctx, n, d, t, refused)
 }
@@ -297,11 +297,11 @@ func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.Domai
 		return fmt.Sprintf("another owner set its annotation %s; remove it", corev1.PodDeletionCost), nil
 	}
 	if !v.fleet.hasHeld() {
-		return "", nil // the next held pod is an event
+		return "", nil // the creation of a held pod is an event
 	}
 	if podOf(pod).Ready && !v.fleet.isInTurn(pod, m) {
-		// If a new pod became available now, the Deployment would delete a pod of another ReplicaSet. So this one goes
-		// first, and its place is filled afterwards.
+		// If a new pod became available now, the Deployment would delete a pod of another ReplicaSet. So this pod is evicted
+		// first, and its slot is filled afterwards.
 		return "", r.evict(ctx, n, d, v, []rollout.Target{t})
 	}
 	if other := v.fleet.foreign(pod, m); other != "" {
@@ -334,7 +334,7 @@ func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.Domai
 		return "", nil // its budgets were not asked, or the Deployment would delete another pod
 	}
 	for _, p := range live.held {
-		if p.isOf == live.revision {
+		if p.revision == live.revision {
 			if err := r.release(ctx, d, release{p, old.slot, t.Domain}); err != nil {
 				return "", err
 			}
@@ -353,20 +353,20 @@ func (f *fleet) member(uid string) *member {
 }
 
 func (f *fleet) hasHeld() bool {
-	return slices.ContainsFunc(f.held, func(p *member) bool { return p.isOf == f.revision })
+	return slices.ContainsFunc(f.held, func(p *member) bool { return p.revision == f.revision })
 }
 
-// isReleased reports whether an old pod is about to go, because a new pod was released for it: the new pod is not ready yet, or the
-// Deployment has one pod more than it should.
+// isReleased reports whether an old pod is about to be deleted for a released new pod: the new pod is not ready yet, or the
+// Deployment has a surplus pod.
 func (f *fleet) isReleased(t rollout.Target) bool {
 	old := f.member(t.UID)
 	return old != nil && slices.ContainsFunc(f.members, func(p *member) bool {
-		return p.slot == old.slot && p.isOf == f.revision && (!podOf(p.Pod).Ready || len(f.members) > f.desired)
+		return p.slot == old.slot && p.revision == f.revision && (!podOf(p.Pod).Ready || len(f.members) > f.desired)
 	})
 }
 
-// isTooMany reports whether the Deployment has more pods than it should, not counting those that were released for others. It is
-// about to delete some, and would delete the wrong ones if more pods came.
+// isTooMany reports whether the Deployment has surplus pods beyond those released for others. It is about to delete some, and would
+// delete the wrong ones if more pods were released.
 func (f *fleet) isTooMany(m *rollout.Memory) bool {
 	surplus := len(f.members) - f.desired
 	for i := range m.Replacements {
@@ -377,8 +377,8 @@ func (f *fleet) isTooMany(m *rollout.Memory) bool {
 	return surplus > 0
 }
 
-// isInTurn reports whether the Deployment deletes pods of a pod's ReplicaSet next: it empties the ReplicaSets of old revisions one
-// after the other.
+// isInTurn reports whether the Deployment shrinks the pod's ReplicaSet next: it empties the ReplicaSets of old revisions one after the
+// other.
 func (f *fleet) isInTurn(pod *corev1.Pod, m *rollout.Memory) bool {
 	for _, set := range f.deployment.sets {
 		if metav1.IsControlledBy(pod, set) {
@@ -393,7 +393,7 @@ func (f *fleet) isInTurn(pod *corev1.Pod, m *rollout.Memory) bool {
 	return false
 }
 
-// foreign names a pod to which another owner gave the deletion cost of a mark: the ReplicaSet could delete it instead.
+// foreign names a pod that has the deletion cost of a mark from another owner: the ReplicaSet could delete it instead.
 func (f *fleet) foreign(pod *corev1.Pod, m *rollout.Memory) string {
 	for _, p := range f.members {
 		if metav1.IsControlledBy(pod, p.set) && p.Annotations[corev1.PodDeletionCost] == v1alpha1.RolloutDeletionCost && !isMarked(p.Pod) && !isReplaced(m, p.Pod) {
@@ -403,8 +403,8 @@ func (f *fleet) foreign(pod *corev1.Pod, m *rollout.Memory) string {
 	return ""
 }
 
-// reserve asks everything that may refuse the eviction of a pod, and returns the refusal. Nothing is asked about a pod that is not
-// ready: its Deployment deletes it as soon as it can.
+// reserve asks all budgets about the eviction of a pod, and returns the refusal. It does not ask about an unready pod, which the
+// Deployment deletes as soon as it can.
 func (r *reconciler) reserve(ctx context.Context, d *v1alpha1.DomainRollout, pod *corev1.Pod, t rollout.Target) (refused string, err error) {
 	if !podOf(pod).Ready {
 		return "", nil
@@ -421,7 +421,7 @@ func (r *reconciler) reserve(ctx context.Context, d *v1alpha1.DomainRollout, pod
 	if r.options.Budgets == nil {
 		return "", nil
 	}
-	// A denied attempt may be given up after the next one began, so each attempt has a holder of its own.
+	// A denied attempt may be given up after the start of the next one, so each attempt has its own holder.
 	answer, err := r.options.Budgets.Admit(ctx, reservation.Request{Pod: pod, Holder: requesterName + "/" + string(uuid.NewUUID())})
 	if err != nil {
 		return "", fmt.Errorf("reserving pod %s/%s with its budgets: %w", pod.Namespace, pod.Name, err)
@@ -429,7 +429,7 @@ func (r *reconciler) reserve(ctx context.Context, d *v1alpha1.DomainRollout, pod
 	return answer.Denial, nil
 }
 
-// hold keeps the mark and the reservation of a pod that is about to be deleted.
+// hold renews the mark and the reservation of a pod that is about to be deleted.
 func (r *reconciler) hold(ctx context.Context, n *notes, pod *corev1.Pod, t rollout.Target) error {
 	ask(n.asked, t.UID, r.clock.Now(), longestWaiting)
 	if err := r.mark(ctx, pod); err != nil || r.options.Budgets == nil || !podOf(pod).Ready {
@@ -438,8 +438,8 @@ func (r *reconciler) hold(ctx context.Context, n *notes, pod *corev1.Pod, t roll
 	return r.options.Budgets.Hold(ctx, pod, requesterName)
 }
 
-// mark makes the ReplicaSet delete a pod before its others. Only pods for which another one is released, or is about to be, have a
-// mark: each of them may go as soon as one of the new pods is ready.
+// mark makes the ReplicaSet delete a pod first. Only pods with a released replacement, or one that is about to be released, have a
+// mark: each of them may be deleted as soon as one of the new pods is ready.
 func (r *reconciler) mark(ctx context.Context, pod *corev1.Pod) error {
 	written, set := pod.Annotations[corev1.PodDeletionCost]
 	if isMarked(pod) || set && pod.Annotations[v1alpha1.AnnotationDeletionCost] != written {
@@ -449,10 +449,10 @@ func (r *reconciler) mark(ctx context.Context, pod *corev1.Pod) error {
 	return r.writeCost(ctx, pod, &cost)
 }
 
-// unmark takes the marks off pods that stay after all.
+// unmark removes the marks of pods that stay after all.
 func (r *reconciler) unmark(ctx context.Context, f *fleet, m *rollout.Memory) error {
 	for _, p := range f.members {
-		if isMarked(p.Pod) && (!isReplaced(m, p.Pod) && !f.hasSuccessor(p) || p.isOf == f.revision) {
+		if isMarked(p.Pod) && (!isReplaced(m, p.Pod) && !f.hasSuccessor(p) || p.revision == f.revision) {
 			if err := r.writeCost(ctx, p.Pod, nil); err != nil {
 				return err
 			}
@@ -461,11 +461,11 @@ func (r *reconciler) unmark(ctx context.Context, f *fleet, m *rollout.Memory) er
 	return nil
 }
 
-// hasSuccessor reports whether a pod was released for an old pod that is still there, even if the DomainRollout was made anew and does
-// not know of it: the Deployment is about to delete one pod, and without the mark that could be any.
+// hasSuccessor reports whether a pod was released for an existing old pod, even if a recreated DomainRollout does
+// not know of it: the Deployment is about to delete a pod, and without the mark it could be any.
 func (f *fleet) hasSuccessor(old *member) bool {
 	return slices.ContainsFunc(f.members, func(p *member) bool {
-		return p.UID != old.UID && p.isOf == f.revision && slotOf(p.Pod) == old.slot && (!podOf(p.Pod).Ready || len(f.members) > f.desired)
+		return p.UID != old.UID && p.revision == f.revision && slotOf(p.Pod) == old.slot && (!podOf(p.Pod).Ready || len(f.members) > f.desired)
 	})
 }
 
@@ -474,7 +474,7 @@ func isMarked(pod *corev1.Pod) bool {
 		pod.Annotations[v1alpha1.AnnotationDeletionCost] == v1alpha1.RolloutDeletionCost
 }
 
-// writeCost gives a pod that has not changed since it was read a deletion cost, or takes it off.
+// writeCost sets or removes the deletion cost of a pod that is unchanged since it was read.
 func (r *reconciler) writeCost(ctx context.Context, pod *corev1.Pod, cost *string) error {
 	_, err := shell.AnnotatePod(ctx, r.client, pod, map[string]*string{v1alpha1.AnnotationDeletionCost: cost, corev1.PodDeletionCost: cost})
 	if err != nil && !shell.IsChanged(err) {
@@ -511,12 +511,12 @@ func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one
 		return fmt.Errorf("releasing pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	r.metrics.requested(requestReleased)
-	log.FromContext(ctx).Info("Pod released", "rollout", d.Name, "pod", pod.Name, "for", one.slot, "domain", one.domain, "revision", one.isOf)
+	log.FromContext(ctx).Info("Pod released", "rollout", d.Name, "pod", pod.Name, "for", one.slot, "domain", one.domain, "revision", one.revision)
 	return nil
 }
 
-// hasNodeFor reports whether a domain has a node for a pod. The domain can be gone by now, and a new template can ask for other nodes
-// than the old one. A pod that fits nowhere in the domain would wait for ever, so it may be placed anywhere.
+// hasNodeFor reports whether a domain has a node for a pod. The domain may be gone, and a new template may require other nodes
+// than the old one. A pod that fits nowhere in the domain would wait forever, so it may be placed anywhere.
 func (r *reconciler) hasNodeFor(ctx context.Context, key, domain string, pod *corev1.Pod) (bool, error) {
 	if domain == "" {
 		return false, nil
@@ -532,7 +532,7 @@ func (r *reconciler) hasNodeFor(ctx context.Context, key, domain string, pod *co
 	}), nil
 }
 
-// placeIn has a held pod scheduled in a domain only.
+// placeIn limits a held pod to a domain.
 func placeIn(pod *corev1.Pod, key, domain string) shell.Operation {
 	if pod.Spec.NodeSelector == nil {
 		return shell.Add("/spec/nodeSelector", map[string]string{key: domain})

@@ -1,23 +1,23 @@
-// Package controller keeps DomainRollouts: it replaces the pods of a StatefulSet or a DaemonSet with the update
+// Package controller reconciles DomainRollouts: it replaces the pods of a StatefulSet or a DaemonSet with the update
 // strategy OnDelete, or of a Deployment whose pods are held, one failure domain after the other. Package internal/rollout
-// decides what to do next. This package reads the State from caches, stores the step's memory in the status, and then does
-// what the step says. The write of the status fails if another write came before, and then nothing is done.
+// decides what to do next. This package reads the State from caches, stores the step's memory in the status, and then
+// carries out the step. After a conflict of that write it does nothing.
 //
 // Pods are evicted, so that budgets hold. Only unready pods of an abandoned revision are deleted, after a live read and by
-// their UID: they would use up the budgets that let them go.
+// their UID: they would use up the budgets that must admit their eviction.
 //
 // # Deployments
 //
-// A scheduling gate in the template holds the pods of a Deployment. For an update, pods are released one for another (surge):
-// the new pod goes into the domain of the old one, which its ReplicaSet then deletes first. Pods that replace dead ones, or
-// are of a scale-up, have no names to tell them apart, so they are counted: as many are released as the Deployment lacks
-// (replaceMissing). A live read says how many these are, since one pod too many would make the Deployment delete an old pod of
-// any domain. Without a DomainRollout, pods are released by counting alone (unfollowed).
+// A scheduling gate in the template holds the pods of a Deployment. For an update, each new pod is released for an old one (surge):
+// it goes into the domain of the old pod, which its ReplicaSet then deletes first. Pods that replace dead ones, or
+// belong to a scale-up, have no names to tell them apart, so they are counted: as many are released as the Deployment lacks
+// (replaceMissing). A live read gives that number, because one surplus pod would make the Deployment delete an old pod of
+// any domain. Without a DomainRollout, pods are released only by counting (unfollowed).
 //
-// A Deployment makes the oldest of its old ReplicaSets smaller first. No deletion cost helps where a pod to replace is of
-// another one: that pod is evicted, and a new one is released when it has gone.
+// A Deployment first shrinks the oldest of its old ReplicaSets. If a pod to replace belongs to another ReplicaSet, no deletion cost
+// helps: that pod is evicted, and a new one is released once it is gone.
 //
-// The status names the version of pods that it was decided by. A controller whose cache has not come that far waits.
+// The status names the version of pods that it was decided by. A controller with an older cache waits.
 package controller
 
 import (
@@ -45,18 +45,18 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// Options are the choices of an administrator.
+// Options configure the controller.
 type Options struct {
-	Workers int // DomainRollouts that are synced at a time
-	// Budgets, if given, says which evictions would be admitted. Others are not requested.
+	Workers int // concurrent syncs of DomainRollouts
+	// Budgets, if set, says which evictions would be admitted. Others are not requested.
 	Budgets budgets
-	// Plans, if given, says what load routing plans expect while a domain is empty.
+	// Plans, if set, returns the load that routing plans expect while a domain is empty.
 	Plans plans
-	// Syncs, if given, know the syncs under way.
+	// Syncs, if set, tracks running syncs.
 	Syncs *shell.Syncs
 }
 
-// budgets is the part of reservation.Ledger that decides about evictions and keeps what it has admitted.
+// budgets is the part of reservation.Ledger that rollouts use.
 type budgets interface {
 	Admit(ctx context.Context, request reservation.Request) (reservation.Answer, error)
 	Hold(ctx context.Context, pod *corev1.Pod, holder string) error
@@ -82,7 +82,7 @@ func CacheOptions(options *cache.Options) {
 	options.ByObject[&appsv1.ControllerRevision{}] = cache.ByObject{Transform: trimRevision, UnsafeDisableDeepCopy: &shared}
 }
 
-// trimRevision leaves the template out of a revision. It is read live when it is needed.
+// trimRevision drops the template of a revision, which is read live when needed.
 func trimRevision(object any) (any, error) {
 	r, ok := object.(*appsv1.ControllerRevision)
 	if !ok {
@@ -93,7 +93,7 @@ func trimRevision(object any) (any, error) {
 	}, Revision: r.Revision}, nil
 }
 
-// indexController is the index of pods by the UID of what controls them, in the store whose version is known.
+// indexController indexes pods by the UID of their controller, in the store with a known version.
 const indexController = "vicinity.dev/rollout-controller"
 
 // Add adds the controller to a manager, whose cache must have CacheOptions.
@@ -139,7 +139,7 @@ func controllerOf(object any) ([]string, error) {
 	return nil, nil
 }
 
-// podStore is the part of a cache's store that has pods.
+// podStore is the used part of a cache's store of pods.
 type podStore interface {
 	ByIndex(index, value string) ([]any, error)
 	LastStoreSyncResourceVersion() string
@@ -148,7 +148,7 @@ type podStore interface {
 // reconciler syncs DomainRollouts.
 type reconciler struct {
 	client   client.Client
-	live     client.Reader // not of a cache
+	live     client.Reader // without a cache
 	pods     podStore
 	evictor  evictor
 	recorder events.EventRecorder
@@ -156,7 +156,7 @@ type reconciler struct {
 	options  Options
 	http     *http.Client
 	metrics  *metrics
-	// begin is when denials begin to count.
+	// begin is when denials start to count.
 	begin time.Time
 	notes *shell.Notes[types.NamespacedName, notes]
 }
@@ -169,15 +169,14 @@ func newReconciler(r reconciler) *reconciler {
 	return &r
 }
 
-// The outcomes of a request besides the states of requester.
+// Outcomes of a request beyond the states of requester.
 const (
 	requestUnknown disruptionrequester.State = "Unknown"
 	requestDeleted disruptionrequester.State = "Deleted" // without an eviction
-	// requestReleased is of a held pod of a Deployment.
+	// requestReleased is the release of a held pod of a Deployment.
 	requestReleased disruptionrequester.State = "Released"
 )
 
-// metrics are those of the controller.
 type metrics struct {
 	syncs, requests, events *prometheus.CounterVec
 	rollouts                *prometheus.GaugeVec
@@ -213,7 +212,7 @@ func (m *metrics) requested(outcome disruptionrequester.State) {
 
 func (m *metrics) happened(event rollout.EventType) { m.events.WithLabelValues(string(event)).Inc() }
 
-// report counts a DomainRollout in its phase, and no more in the one before; an empty phase is none.
+// report counts a DomainRollout in its phase instead of the previous one. An empty phase counts nowhere.
 func (m *metrics) report(n *notes, phase v1alpha1.RolloutPhase) {
 	if n.phase == phase {
 		return

@@ -26,32 +26,32 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// defaultDeadline is how long a pod may take unless the spec says it.
+// defaultDeadline holds if the spec has no deadline.
 const defaultDeadline = 10 * time.Minute
 
-// overdueTime is how long a DaemonSet has to make a pod. After that its node is read, to see whether a pod should come.
+// overdueTime is how long a DaemonSet has to create a pod. After that its node is read, to check whether the DaemonSet should.
 const overdueTime = 10 * time.Second
 
-// view is a workload with its pods, which are those of one moment.
+// view is a workload with its pods at one moment.
 type view struct {
 	*target
 	pods    map[string]*corev1.Pod // by UID
 	domains map[string]bool        // of all nodes
-	fleet   *fleet                 // nil if it is no Deployment
+	fleet   *fleet                 // nil unless it is a Deployment
 	version string                 // of the pods, or a later one
 	state   *rollout.State
 }
 
-// isSeen reports whether the cache has come as far as the version of pods in the status.
+// isSeen reports whether the cache has reached the version of pods in the status.
 func (r *reconciler) isSeen(ctx context.Context, d *v1alpha1.DomainRollout) (bool, error) {
 	needs := d.Status.PodsObserved
 	if isAtLeast(r.pods.LastStoreSyncResourceVersion(), needs) {
 		return true, nil
 	}
 	if _, err := resourceversion.CompareResourceVersion(needs, needs); err != nil {
-		return true, nil // it is no version: someone has edited it
+		return true, nil // not a version: a person has edited it
 	}
-	// A version that the API server has not reached means nothing: it is of another cluster, or etcd was restored.
+	// A version that the API server has not reached is meaningless: it comes from another cluster, or etcd was restored.
 	var page corev1.PodList
 	if err := r.live.List(ctx, &page, client.InNamespace(d.Namespace), client.Limit(1)); err != nil {
 		return false, fmt.Errorf("reading the version of pods: %w", err)
@@ -60,7 +60,7 @@ func (r *reconciler) isSeen(ctx context.Context, d *v1alpha1.DomainRollout) (boo
 	return err == nil && order < 0, nil
 }
 
-// isAtLeast reports whether a version is the same as another or later. Any version is later than none.
+// isAtLeast reports whether a version equals another one or is later. Any version is later than none.
 func isAtLeast(version, than string) bool {
 	if than == "" {
 		return true
@@ -69,7 +69,7 @@ func isAtLeast(version, than string) bool {
 	return err == nil && order >= 0
 }
 
-// read returns all that the next step depends on, except refusals and the query.
+// read returns the input of the next step, without refusals and the query.
 func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *target) (*view, error) {
 	v := &view{target: t, pods: map[string]*corev1.Pod{}, domains: map[string]bool{}}
 	var list corev1.NodeList
@@ -86,12 +86,12 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 	if err != nil {
 		return nil, err
 	}
-	v.version = r.pods.LastStoreSyncResourceVersion() // not before they are read
+	v.version = r.pods.LastStoreSyncResourceVersion() // only after the pods are read
 	place := func(on string, pod *corev1.Pod) string {
 		if node := nodes[on]; node != nil {
 			return node.Labels[d.Spec.TopologyKey]
 		}
-		return pod.Labels[d.Spec.TopologyKey] // Kubernetes writes those of zone and region
+		return pod.Labels[d.Spec.TopologyKey] // Kubernetes sets zone and region on pods
 	}
 	v.state = &rollout.State{Spec: specOf(&d.Spec), Kind: t.kind, Revision: t.revision, Slots: t.slots, Memory: d.Status}
 	daemons, isDaemon := t.object.(*appsv1.DaemonSet)
@@ -120,12 +120,12 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 	return v, nil
 }
 
-// withoutLost leaves out replacements on nodes that ceased to match a DaemonSet while their pods were gone: no pod comes there.
+// withoutLost drops replacements on nodes that no longer match a DaemonSet: no pod will be created there.
 func (r *reconciler) withoutLost(ctx context.Context, daemons *appsv1.DaemonSet, s *rollout.State) ([]v1alpha1.RolloutReplacement, error) {
 	var left []v1alpha1.RolloutReplacement
 	for _, e := range s.Memory.Replacements {
 		if isOverdue(&e, r.clock.Now()) && !slices.ContainsFunc(s.Pods, func(p rollout.Pod) bool { return p.Slot == e.Slot }) {
-			// The cached nodes have no taints. A node that is gone has no slot anyway.
+			// The cached nodes have no taints. A deleted node has no slot anyway.
 			var list corev1.NodeList
 			if err := r.live.List(ctx, &list, client.MatchingFields{metav1.ObjectNameField: e.Slot}); err != nil {
 				return nil, fmt.Errorf("reading node %s: %w", e.Slot, err)
@@ -139,13 +139,12 @@ func (r *reconciler) withoutLost(ctx context.Context, daemons *appsv1.DaemonSet,
 	return left, nil
 }
 
-// isOverdue reports whether a pod has been gone for longer than it takes a DaemonSet to make another one.
+// isOverdue reports whether a pod has been gone for longer than a DaemonSet takes to create another one.
 func isOverdue(e *v1alpha1.RolloutReplacement, now time.Time) bool {
 	return e.Stage == rollout.Gone && !now.Before(e.Since.Add(overdueTime))
 }
 
-// wantsPodOn reports whether a DaemonSet should have a pod on a node. Its controller adds tolerations for the taints that Kubernetes
-// itself sets.
+// wantsPodOn reports whether a DaemonSet should have a pod on a node. Its controller adds tolerations for the taints of Kubernetes itself.
 func wantsPodOn(node *corev1.Node, spec *corev1.PodSpec) bool {
 	if matches, err := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity).Match(node); err != nil || !matches {
 		return err != nil
@@ -157,7 +156,7 @@ func wantsPodOn(node *corev1.Node, spec *corev1.PodSpec) bool {
 }
 
 // cachedPods returns the pods that a workload controls. For a Deployment, whose pods have several controllers, it returns all pods of
-// the namespace: only one read has the pods of one moment.
+// the namespace, because only a single read has the pods of one moment.
 func (r *reconciler) cachedPods(t *target) ([]*corev1.Pod, error) {
 	index, value := indexController, string(t.object.GetUID())
 	if t.deployment != nil {
@@ -176,7 +175,7 @@ func (r *reconciler) cachedPods(t *target) ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// daemonSlots adds the nodes with a pod of the DaemonSet, and those where one is being replaced. Its controller says how many others
+// daemonSlots adds the nodes with a pod of the DaemonSet or with a replacement. The status has the number of other nodes that
 // should have a pod, but not which, so each of these counts in all domains.
 func (v *view) daemonSlots(nodes map[string]*corev1.Node, key string) {
 	names := map[string]bool{}
@@ -217,7 +216,7 @@ func podOf(pod *corev1.Pod) rollout.Pod {
 	return p
 }
 
-// specOf reads a spec that the schema admits.
+// specOf reads a spec that is valid by the schema.
 func specOf(s *v1alpha1.DomainRolloutSpec) rollout.Spec {
 	gate := ptr.Deref(s.HealthGate, v1alpha1.HealthGate{})
 	spec := rollout.Spec{
@@ -227,7 +226,7 @@ func specOf(s *v1alpha1.DomainRolloutSpec) rollout.Spec {
 		Deadline: ptr.Deref(gate.ProgressDeadline, metav1.Duration{Duration: defaultDeadline}).Duration,
 		HasQuery: gate.Prometheus != nil, RollsBack: s.OnFailure == v1alpha1.FailureRollback,
 	}
-	// The API takes none that is not from 0 to 1000.
+	// The schema admits only values from 0 to 1000.
 	if percent, err := strconv.ParseFloat(strings.TrimSuffix(gate.MaxOverload, "%"), 64); err == nil && percent >= 0 && percent <= 1000 {
 		spec.MaxOverload = new(percent / 100)
 	}

@@ -18,13 +18,13 @@ import (
 
 const (
 	maxHistory = 20
-	// maxMessage is how many bytes of a condition's message the API server takes.
+	// maxMessage bounds the message of a condition, in bytes. The API has the same bound.
 	maxMessage = 32768
-	// maxListed is how many domains a condition names.
+	// maxListed bounds the domains that a condition names.
 	maxListed = 20
 )
 
-// report is a status after a step.
+// report returns the status after a step.
 func report(d *v1alpha1.DomainRollout, step *rollout.Step, unknown []string, addition string, now time.Time) v1alpha1.DomainRolloutStatus {
 	s := *step.Memory.DeepCopy()
 	s.ObservedGeneration = d.Generation
@@ -48,7 +48,7 @@ func report(d *v1alpha1.DomainRollout, step *rollout.Step, unknown []string, add
 	return s
 }
 
-// invalid is a status while the target cannot be updated. What it remembers stays.
+// invalid returns the status while the target cannot be updated. Its memory stays.
 func invalid(d *v1alpha1.DomainRollout, p *problem, now time.Time) v1alpha1.DomainRolloutStatus {
 	s := *d.Status.DeepCopy()
 	s.Phase, s.ObservedGeneration, s.WaitingFor = v1alpha1.PhaseInvalid, d.Generation, p.message
@@ -56,7 +56,7 @@ func invalid(d *v1alpha1.DomainRollout, p *problem, now time.Time) v1alpha1.Doma
 	return s
 }
 
-// setConditions has the condition Valid, and those that follow from the rest of a status.
+// setConditions sets the condition Valid and those that follow from the rest of a status.
 func setConditions(d *v1alpha1.DomainRollout, s *v1alpha1.DomainRolloutStatus, valid metav1.Condition, now time.Time) {
 	progressing := metav1.Condition{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: string(s.Phase), Message: s.WaitingFor}
 	switch s.Phase {
@@ -81,14 +81,14 @@ func setConditions(d *v1alpha1.DomainRollout, s *v1alpha1.DomainRolloutStatus, v
 	}
 }
 
-// sameStatus compares but for the version of pods, which changes all the time.
+// sameStatus ignores the version of pods, which changes all the time.
 func sameStatus(a, b *v1alpha1.DomainRolloutStatus) bool {
 	left := *a
 	left.PodsObserved = b.PodsObserved
 	return equality.Semantic.DeepEqual(&left, b)
 }
 
-// unknownDomains are those that a spec names and no node has.
+// unknownDomains returns the domains that a spec names and no node has.
 func unknownDomains(s *v1alpha1.DomainRolloutSpec, known map[string]bool) []string {
 	var unknown []string
 	for _, name := range slices.Concat(s.Order, s.PauseBefore) {

@@ -28,7 +28,7 @@ const (
 	reasonNoDomain    = "UnknownDomain"
 )
 
-// maxPods is how many pods a target may have: each step looks at all of them.
+// maxPods bounds the pods of a target, all of which each step reads.
 const maxPods = 10_000
 
 // problem says why a target cannot be updated.
@@ -39,16 +39,16 @@ type target struct {
 	object   client.Object
 	onDelete bool
 	kind     rollout.Kind
-	// revision is that of new pods. It is empty while the workload's controller has not seen the last change.
+	// revision is the revision of new pods. It is empty while the workload's controller has not observed the last change.
 	revision string
-	isStuck  bool           // the workload's controller has not seen the last change for long
+	isStuck  bool           // the workload's controller has not observed the last change for a long time
 	slots    []rollout.Slot // of a StatefulSet
 	desired  int            // pods
 	// deployment is nil for other kinds.
 	deployment *deployment
 }
 
-// readTarget reads the workload; nil if there is none.
+// readTarget reads the workload. It returns nil if the workload does not exist.
 func readTarget(ctx context.Context, reader client.Reader, d *v1alpha1.DomainRollout) (*target, error) {
 	key := client.ObjectKey{Namespace: d.Namespace, Name: d.Spec.TargetRef.Name}
 	var object client.Object = &appsv1.StatefulSet{}
@@ -95,7 +95,7 @@ func (t *target) readStatefulSet(w *appsv1.StatefulSet) {
 	}
 }
 
-// readDaemonSet finds the revision by its number: the controller gives that of the template the highest.
+// readDaemonSet finds the revision by its number: the revision of the template has the highest.
 func (t *target) readDaemonSet(ctx context.Context, reader client.Reader, w *appsv1.DaemonSet) error {
 	t.onDelete = w.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
 	t.kind, t.desired = rollout.InPlace, int(w.Status.DesiredNumberScheduled)
@@ -124,7 +124,7 @@ func eachRevision(ctx context.Context, reader client.Reader, owner client.Object
 	return nil
 }
 
-// revisionName returns a revision as the label of pods has it: its name in a StatefulSet, otherwise its hash.
+// revisionName returns a revision as in the label of pods: its name for a StatefulSet, otherwise its hash.
 func revisionName(r *appsv1.ControllerRevision) string {
 	if owner := metav1.GetControllerOfNoCopy(r); owner != nil && owner.Kind == v1alpha1.KindStatefulSet {
 		return r.Name
@@ -132,7 +132,7 @@ func revisionName(r *appsv1.ControllerRevision) string {
 	return r.Labels[appsv1.ControllerRevisionHashLabelKey]
 }
 
-// byItself says why the controller of a workload replaces pods in an order of its own. It is nil if it does not.
+// byItself says why the controller of a workload replaces pods in its own order. It is nil if it does not.
 func (t *target) byItself(ref v1alpha1.RolloutTarget) *problem {
 	if t.deployment != nil {
 		return t.deployment.problem
@@ -187,7 +187,7 @@ func nodeOf(pod *corev1.Pod) string {
 		return ""
 	}
 	for _, term := range required.NodeSelectorTerms {
-		for _, field := range term.MatchFields { // as the controller of DaemonSets writes it
+		for _, field := range term.MatchFields { // written by the DaemonSet controller
 			if field.Key == metav1.ObjectNameField && field.Operator == corev1.NodeSelectorOpIn && len(field.Values) == 1 {
 				return field.Values[0]
 			}

@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// gatherTime is how long changes of pods are gathered for a rollout.
+	// gatherTime is how long a rollout gathers changes of pods.
 	gatherTime = 200 * time.Millisecond
-	// nodeGatherTime is the same for nodes, which all rollouts depend on.
+	// nodeGatherTime is the same for nodes, on which all rollouts depend.
 	nodeGatherTime = 5 * time.Second
 )
 
@@ -58,7 +58,7 @@ func (r *reconciler) add(mgr manager.Manager) error {
 	return newUnfollowed(r).add(mgr)
 }
 
-// rollouts are the DomainRollouts of a namespace that are of a workload, or all if it is none.
+// rollouts returns the DomainRollouts of a workload, or all of the namespace without one.
 func (r *reconciler) rollouts(ctx context.Context, namespace string, of v1alpha1.RolloutTarget) (found []reconcile.Request) {
 	var list v1alpha1.DomainRolloutList
 	if err := r.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
@@ -79,15 +79,14 @@ func enqueue(requests []reconcile.Request, after time.Duration, q queue) {
 	}
 }
 
-// othersOf wakes the rollouts of the same target: once one of them is deleted, or is about to be, as with a finalizer of another
-// owner, the next one takes over.
+// othersOf wakes the rollouts of the same target: when one is deleted, or waits for a finalizer of another owner, the next takes over.
 func (r *reconciler) othersOf(ctx context.Context, o client.Object, q queue) {
 	if d, ok := o.(*v1alpha1.DomainRollout); ok {
 		enqueue(r.rollouts(ctx, d.Namespace, d.Spec.TargetRef), gatherTime, q)
 	}
 }
 
-// sameEnding compares whether a DomainRollout is about to be deleted.
+// sameEnding compares whether a DomainRollout is being deleted.
 func sameEnding(before, after client.Object) bool {
 	return before.GetDeletionTimestamp().IsZero() == after.GetDeletionTimestamp().IsZero()
 }
@@ -98,7 +97,7 @@ func (r *reconciler) workloadHandler(kind string) handlerFuncs {
 	}, nil)
 }
 
-// ownedHandler follows what workloads own.
+// ownedHandler follows the objects that workloads own.
 func (r *reconciler) ownedHandler(same func(before, after client.Object) bool) handlerFuncs {
 	return shell.OnChange(func(ctx context.Context, o client.Object, q queue) {
 		owner := metav1.GetControllerOfNoCopy(o)
@@ -117,7 +116,7 @@ func (r *reconciler) ownedHandler(same func(before, after client.Object) bool) h
 
 const kindReplicaSet = "ReplicaSet"
 
-// aboveReplicaSet is what controls a ReplicaSet, nil if that is not known. One that comes later has an event of its own.
+// aboveReplicaSet returns the controller of a ReplicaSet, nil if unknown. A later ReplicaSet has its own event.
 func (r *reconciler) aboveReplicaSet(ctx context.Context, key client.ObjectKey) *metav1.OwnerReference {
 	set := &appsv1.ReplicaSet{}
 	if err := r.client.Get(ctx, key, set); err != nil {
@@ -126,7 +125,7 @@ func (r *reconciler) aboveReplicaSet(ctx context.Context, key client.ObjectKey) 
 	return metav1.GetControllerOfNoCopy(set)
 }
 
-// samePod compares what a step depends on.
+// samePod compares the fields that a step depends on.
 func samePod(before, after client.Object) bool {
 	a, ok := before.(*corev1.Pod)
 	b, also := after.(*corev1.Pod)
@@ -140,15 +139,15 @@ func owners(pod *corev1.Pod) []types.UID {
 	return nil
 }
 
-// nodeHandler follows nodes that come, go, or have other labels.
+// nodeHandler follows created and deleted nodes and changes of labels.
 func (r *reconciler) nodeHandler() handlerFuncs {
 	return shell.OnChange(func(ctx context.Context, _ client.Object, q queue) {
 		enqueue(r.rollouts(ctx, metav1.NamespaceAll, v1alpha1.RolloutTarget{}), nodeGatherTime, q)
 	}, shell.SameLabels)
 }
 
-// budgetHandler follows what budgets allow. It wakes the rollouts that were denied a pod lately: what a budget
-// covers, their syncs find out.
+// budgetHandler follows the allowance of budgets. It wakes the rollouts with recent denials, whose syncs find out whether the budget
+// covers them.
 func (r *reconciler) budgetHandler(same func(before, after client.Object) bool) handlerFuncs {
 	return shell.OnChange(func(ctx context.Context, o client.Object, q queue) {
 		requests := slices.DeleteFunc(r.rollouts(ctx, o.GetNamespace(), v1alpha1.RolloutTarget{}), func(request reconcile.Request) bool {
@@ -159,7 +158,7 @@ func (r *reconciler) budgetHandler(same func(before, after client.Object) bool) 
 	}, same)
 }
 
-// samePDB compares what says whether an eviction is admitted.
+// samePDB compares the fields that decide about evictions.
 func samePDB(before, after client.Object) bool {
 	a, ok := before.(*policyv1.PodDisruptionBudget)
 	b, also := after.(*policyv1.PodDisruptionBudget)
@@ -170,12 +169,12 @@ func samePDB(before, after client.Object) bool {
 		(a.Status.CurrentHealthy >= a.Status.DesiredHealthy) == (b.Status.CurrentHealthy >= b.Status.DesiredHealthy)
 }
 
-// unfollowedTime is how long a Deployment is without a DomainRollout before its pods are released all the same. A
-// manifest that has both makes one after the other.
+// unfollowedTime is how long a Deployment must be without a DomainRollout before its pods are released. A manifest with both creates one
+// after the other.
 const unfollowedTime = 10 * time.Second
 
-// unfollowed syncs Deployments whose pods are held and that have no DomainRollout, or none any more. They get the pods that
-// they lack, or else a drained node would be an outage. No new template is rolled out: in which order is not known.
+// unfollowed syncs Deployments with held pods and without a DomainRollout. It releases the pods that they lack, because otherwise a
+// drained node would be an outage. It rolls out no new template, because the order is unknown.
 type unfollowed struct {
 	*reconciler
 	own *shell.Notes[types.NamespacedName, notes] // by Deployment
@@ -213,8 +212,8 @@ func (u *unfollowed) deploymentHandler() handlerFuncs {
 	}, nil)
 }
 
-// heldHandler follows pods that wait or have a mark, whatever the template is by now. Those that there are when the controller
-// begins count: what was done while none ran is not known.
+// heldHandler follows pods that are held or marked, whatever the template is now. It includes the initial list, because changes while no
+// controller ran are unknown.
 func (u *unfollowed) heldHandler() handlerFuncs {
 	return shell.OnEvent(func(ctx context.Context, o client.Object, q queue) {
 		pod, ok := o.(*corev1.Pod)
