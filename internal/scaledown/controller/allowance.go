@@ -17,19 +17,19 @@ import (
 	"vicinity.dev/vicinity/internal/scaledown/spread"
 )
 
-// blockedTime is how long a domain must have an allowance, or none, before that counts. Each restart of a pod takes the allowance of its
-// domain for some seconds, and the costs of all pods of the domain depend on it.
+// blockedTime is how long the allowance of a domain must last, or be missing, before that counts. Each restart of a pod takes the
+// allowance of its domain for some seconds, and the costs of all pods of the domain depend on it.
 const blockedTime = 10 * time.Second
 
-// blocked has the domains of budgets without allowance: those that count, and those that may count soon.
+// blocked has the domains without allowance: those that count, and those that may count soon.
 type blocked struct {
 	known   bool
 	counts  string
 	lasting shell.Lasting[string]
 }
 
-// settle makes domains count once they have been the same for long; the first ones count at once. It returns after how long others
-// may count.
+// settle makes domains count once they have stayed the same for long enough. The first ones count at once. It returns after how long
+// others may count.
 func (b *blocked) settle(domains []string, now time.Time) time.Duration {
 	found := strings.Join(domains, "\n")
 	left := b.lasting.Left(found, now, blockedTime)
@@ -46,7 +46,7 @@ func (b *blocked) has(domain string) bool {
 	return slices.Contains(strings.Split(b.counts, "\n"), domain)
 }
 
-// block marks the pods whose domains have no allowance by some budget. It returns after how long to look again.
+// block marks the pods whose domain has no allowance by a budget. It returns after how long to look again.
 func (r *reconciler) block(ctx context.Context, n *notes, c *current, pods []spread.Pod, nodes map[string]*corev1.Node) (time.Duration, error) {
 	if !r.options.Budgets {
 		return 0, nil
@@ -93,8 +93,8 @@ func (r *reconciler) block(ctx context.Context, n *notes, c *current, pods []spr
 	return wait, nil
 }
 
-// allows reports whether a budget allows an eviction in a domain. A status has room for the domains that allow the least. A domain that
-// it lacks allows an eviction if the budget does at all.
+// allows reports whether a budget allows an eviction in a domain. A status lists only the domains that allow the least. An unlisted
+// domain allows an eviction if the budget allows any.
 func allows(status *v1alpha1.TopologyDisruptionBudgetStatus, group, domain string) bool {
 	for i := range status.Domains {
 		if d := &status.Domains[i]; d.Group == group && d.Domain == domain {

@@ -17,33 +17,33 @@ import (
 )
 
 const (
-	// usableTrust is how long a live reading of the nodes counts: denied repairs ask again and again.
+	// usableTrust is how long a live reading of the nodes counts. Denied repairs ask often.
 	usableTrust = time.Minute
-	// usableTimeout bounds that reading. Other repairs wait for it.
+	// usableTimeout bounds that reading, which other repairs wait for.
 	usableTimeout = 10 * time.Second
 )
 
-// nodes says in which domains pods can be. All workloads share what was read: in a large cluster these are many nodes.
+// nodes finds the domains where pods fit. All workloads share the nodes, since a large cluster has many.
 type nodes struct {
 	cached, live client.Reader
 	clock        clock.PassiveClock
 
 	knownMu sync.Mutex
-	known   []corev1.Node // of the cache, nil after a change
+	known   []corev1.Node // from the cache, nil after a change
 
 	usableMu sync.Mutex    // held for a whole live reading, so the handler of nodes must not take it
-	usable   []corev1.Node // that take pods, as they were read last, which the cache does not tell
+	usable   []corev1.Node // that take pods, from the last live reading: the cache drops that
 	read     time.Time
 }
 
-// forget has nodes read anew, since one came, went or has other labels.
+// forget drops the cached nodes after a change.
 func (o *nodes) forget() {
 	o.knownMu.Lock()
 	defer o.knownMu.Unlock()
 	o.known = nil
 }
 
-// domainsOf are the domains with a node for the pods of a workload.
+// domainsOf returns the domains with a node for the pods of a workload.
 func (o *nodes) domainsOf(ctx context.Context, c *current) ([]string, error) {
 	known, err := o.readKnown(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (o *nodes) domainsOf(ctx context.Context, c *current) ([]string, error) {
 	return domainsFor(c, known), nil
 }
 
-// readKnown reads the nodes of the cache. The caller must not change them.
+// readKnown reads the nodes from the cache. The caller must not change them.
 func (o *nodes) readKnown(ctx context.Context) ([]corev1.Node, error) {
 	o.knownMu.Lock()
 	defer o.knownMu.Unlock()
@@ -66,7 +66,7 @@ func (o *nodes) readKnown(ctx context.Context) ([]corev1.Node, error) {
 	return o.known, nil
 }
 
-// usableDomainsOf are the domains with a node that takes the pods of a workload.
+// usableDomainsOf returns the domains with a node that takes the pods of a workload.
 func (o *nodes) usableDomainsOf(ctx context.Context, c *current) ([]string, error) {
 	usable, err := o.readUsable(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (o *nodes) readUsable(ctx context.Context) ([]corev1.Node, error) {
 	return o.usable, nil
 }
 
-// setOf is the ReplicaSet of the pod that domainsFor asks about.
+// setOf returns the ReplicaSet of the pod that domainsFor checks.
 func setOf(c *current) types.UID {
 	if len(c.pods) == 0 {
 		return ""
@@ -106,10 +106,10 @@ func setOf(c *current) types.UID {
 	return metav1.GetControllerOfNoCopy(anyPod(c)).UID
 }
 
-// anyPod is the first by name. The pods of a workload ask the same of nodes.
+// anyPod returns the first pod by name. All pods of a workload have the same requirements of nodes.
 func anyPod(c *current) *corev1.Pod { return c.pods[slices.Min(slices.Collect(maps.Keys(c.pods)))] }
 
-// domainsFor are the domains of nodes by what the pods of a workload ask of these.
+// domainsFor returns the domains of the nodes that the pods of a workload fit.
 func domainsFor(c *current, nodes []corev1.Node) []string {
 	names := []string{}
 	if len(c.pods) == 0 {
@@ -130,7 +130,7 @@ func domainsFor(c *current, nodes []corev1.Node) []string {
 	return names
 }
 
-// takesPods reports whether a node takes pods. Tolerations do not count: rather too little is repaired than too much.
+// takesPods reports whether a node takes pods. It ignores tolerations, to repair too little rather than too much.
 func takesPods(node *corev1.Node) bool {
 	return !node.Spec.Unschedulable && !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
 		return taint.Effect != corev1.TaintEffectPreferNoSchedule

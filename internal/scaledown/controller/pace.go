@@ -27,12 +27,11 @@ import (
 )
 
 const (
-	// paceGatherTime is how long changes of pods and budgets are gathered for a workload.
+	// paceGatherTime is how long a workload gathers changes of pods and budgets.
 	paceGatherTime = time.Second
-	// firstWait and longestWait are those for the next look, if nothing changes.
+	// firstWait and longestWait bound the wait for the next look without changes.
 	firstWait, longestWait = 2 * time.Second, 20 * time.Second
-	// holdEvery is how often reservations of pods that are slow to go are extended at most. Together with longestWait it is less
-	// than the time of a reservation.
+	// holdEvery is the interval of extending reservations of slow pods. Together with longestWait it is shorter than a reservation.
 	holdEvery = 30 * time.Second
 )
 
@@ -42,7 +41,7 @@ const holder = "scale-down"
 // eventPaced is the reason of events of workloads.
 const eventPaced = "ScaleDownPaced"
 
-// pacer is the part of pacing.Pacer that is used.
+// pacer is the used part of pacing.Pacer.
 type pacer interface {
 	Ask(context.Context, pacing.Question) (pacing.Answer, error)
 	Hold(context.Context, pacing.Workload, string) error
@@ -93,10 +92,10 @@ func (r *stepper) budgetChanged(_ context.Context, budget client.Object, q queue
 	}
 }
 
-// stepper goes on with scale-downs.
+// stepper continues scale-downs.
 type stepper struct {
 	client   client.Client
-	live     client.Reader // not of a cache
+	live     client.Reader // without a cache
 	pacer    pacer
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
@@ -115,7 +114,7 @@ func newStepper(r stepper) *stepper {
 	return &r
 }
 
-// pace is what is known of a workload whose scale-down is under way.
+// pace is the memory of a running scale-down.
 type pace struct {
 	uid       types.UID
 	backoff   shell.Backoff
@@ -123,7 +122,7 @@ type pace struct {
 	announced string
 }
 
-// Reconcile goes on with the scale-down of a workload.
+// Reconcile continues the scale-down of a workload.
 func (r *stepper) Reconcile(ctx context.Context, w workload) (reconcile.Result, error) {
 	defer r.options.Syncs.Begin("pacing " + w.String())()
 	after, err := r.sync(ctx, w)
@@ -154,7 +153,7 @@ func (r *stepper) sync(ctx context.Context, w workload) (time.Duration, error) {
 		return 0, nil
 	}
 	n := r.notes.Of(w, func() *pace { return &pace{} })
-	if uid := c.Object.GetUID(); n.uid != uid { // another one of its name
+	if uid := c.Object.GetUID(); n.uid != uid { // another workload of the name
 		*n = pace{uid: uid}
 	}
 	if r.clock.Since(n.held) >= holdEvery {
@@ -172,7 +171,7 @@ func isNoted(object client.Object) bool {
 	return wanted || paced
 }
 
-// endOf says why a scale-down does not go on. It is empty if it does.
+// endOf says why a scale-down ends. It is empty if it continues.
 func (r *stepper) endOf(ctx context.Context, c *pacing.Workload) (string, error) {
 	switch {
 	case c.Wanted == nil:
@@ -191,7 +190,7 @@ func (r *stepper) endOf(ctx context.Context, c *pacing.Workload) (string, error)
 	return "", nil
 }
 
-// step lets the next pods go, if they may.
+// step scales down as far as budgets allow now.
 func (r *stepper) step(ctx context.Context, n *pace, c *pacing.Workload) (time.Duration, error) {
 	answer, err := r.pacer.Ask(ctx, pacing.Question{Workload: *c, Wanted: *c.Wanted, DryRun: true})
 	if err != nil {
@@ -216,7 +215,7 @@ func (r *stepper) step(ctx context.Context, n *pace, c *pacing.Workload) (time.D
 	return wait.Jitter(n.backoff.Wait(r.clock.Now()), 0.5), nil
 }
 
-// announce writes an event once for each number that is wanted.
+// announce writes an event once for each wanted number.
 func (r *stepper) announce(n *pace, c *pacing.Workload, denial string) {
 	wanted := fmt.Sprint(*c.Wanted)
 	if denial == "" || c.Replicas <= *c.Wanted || n.announced == wanted {
@@ -227,8 +226,8 @@ func (r *stepper) announce(n *pace, c *pacing.Workload, denial string) {
 		"The scale-down to %d is at %d, and continues as budgets allow it. %s", *c.Wanted, c.Replicas, denial)
 }
 
-// patch writes what is wanted of a workload, which may be the same as before. It fails if the workload has changed. The webhook makes a
-// step of the write, and patch returns the workload as it is stored then.
+// patch writes the wanted replicas of a workload, which may be unchanged. It fails if the workload has changed. The webhook turns the
+// write into a step, and patch returns the stored workload.
 func (r *stepper) patch(ctx context.Context, c *pacing.Workload, wanted *int32) (pacing.Workload, error) {
 	annotations := map[string]*string{v1alpha1.AnnotationWantedReplicas: nil}
 	if wanted == nil {
@@ -243,7 +242,7 @@ func (r *stepper) patch(ctx context.Context, c *pacing.Workload, wanted *int32) 
 	return written, nil
 }
 
-// ofPod is the workload of a pod, if its scale-down is under way.
+// ofPod returns the workload of a pod, and whether its scale-down is running.
 func (r *stepper) ofPod(ctx context.Context, pod client.Object) (workload, bool) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || !strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/") {

@@ -24,10 +24,10 @@ import (
 	"vicinity.dev/vicinity/internal/scaledown/spread"
 )
 
-// batch is how many costs of a workload are written before its pods are read again. The pods that go next come first.
+// batch is the number of costs that are written before the pods are read again. The next pods to go come first.
 const batch = 50
 
-// Reconcile has the pods of a workload go in the right order.
+// Reconcile writes the deletion costs of a workload.
 func (r *reconciler) Reconcile(ctx context.Context, w workload) (reconcile.Result, error) {
 	defer r.options.Syncs.Begin(w.String())()
 	after, err := r.sync(ctx, w)
@@ -46,7 +46,7 @@ func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error
 		r.notes.Forget(w)
 		return 0, nil
 	}
-	if c.isUpdated() { // a pod that is deleted or no longer marked has it synced again
+	if c.isUpdated() { // the deletion or the unmarking of a pod wakes it
 		return 0, nil
 	}
 	if until := c.pacedUntil(r.clock.Now()); !until.IsZero() {
@@ -84,20 +84,19 @@ func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error
 	return shell.Sooner(wait, again), err
 }
 
-// current is a workload as the cache has it.
+// current is a cached workload.
 type current struct {
 	workload
 	owner   client.Object
-	key     string // the label of nodes that divides them into domains, empty if nothing is asked for
-	invalid string // why it is none
+	key     string // the node label that names domains, empty without the annotation
+	invalid string // why the key is invalid
 	repairs bool
 	sets    []appsv1.ReplicaSet
-	// pods has the pods that are neither terminating nor finished, by name. terminating counts those that are terminating.
+	// pods has, by name, the pods that are neither terminating nor finished. terminating counts the terminating ones.
 	pods        map[string]*corev1.Pod
 	terminating int
 }
 
-// hasPod reports whether a pod is one of them.
 func (c *current) hasPod(uid types.UID) bool {
 	for _, pod := range c.pods {
 		if pod.UID == uid {
@@ -107,7 +106,7 @@ func (c *current) hasPod(uid types.UID) bool {
 	return false
 }
 
-// read returns nil if there is no such workload.
+// read reads a workload. It returns nil if the workload does not exist.
 func (r *reconciler) read(ctx context.Context, w workload) (*current, error) {
 	c := &current{workload: w, pods: map[string]*corev1.Pod{}}
 	if w.kind == pacing.Deployment {
@@ -159,7 +158,7 @@ func (r *reconciler) readPods(ctx context.Context, c *current) error {
 	return nil
 }
 
-// isUpdated reports whether a rollout says which pod of the workload goes next. Then nobody else may write costs.
+// isUpdated reports whether a DomainRollout controls the costs of the workload.
 func (c *current) isUpdated() bool {
 	for _, pod := range c.pods {
 		if pod.Annotations[v1alpha1.AnnotationDeletionCost] == v1alpha1.RolloutDeletionCost {
@@ -169,7 +168,7 @@ func (c *current) isUpdated() bool {
 	return false
 }
 
-// pacedUntil returns until when a paced scale-down says which pods of the workload go next, zero if none does.
+// pacedUntil returns until when a paced scale-down controls the costs of the workload, zero if none does.
 func (c *current) pacedUntil(now time.Time) (last time.Time) {
 	for _, pod := range c.pods {
 		if until := pacing.GoesUntil(pod, now); until.After(last) {
@@ -179,7 +178,7 @@ func (c *current) pacedUntil(now time.Time) (last time.Time) {
 	return last
 }
 
-// readAnnotations reads what the workload asks for, or its namespace.
+// readAnnotations reads the annotations of the workload, or of its namespace.
 func (r *reconciler) readAnnotations(ctx context.Context, c *current) error {
 	namespace, err := shell.ReadNamespace(ctx, r.client, c.Namespace)
 	if client.IgnoreNotFound(err) != nil {
@@ -199,7 +198,7 @@ func (r *reconciler) readAnnotations(ctx context.Context, c *current) error {
 	return nil
 }
 
-// isBehind reports whether the cache does not show all writes to the pods yet.
+// isBehind reports whether the cache lacks a write to the pods.
 func (r *reconciler) isBehind(n *notes, c *current) bool {
 	behind, there := false, map[types.UID]bool{}
 	for _, pod := range c.pods {
@@ -210,7 +209,7 @@ func (r *reconciler) isBehind(n *notes, c *current) bool {
 	return behind
 }
 
-// podsOf returns the pods as package spread sees them, and after how long a change of a budget counts.
+// podsOf converts the pods for package spread. It also returns after how long a change of a budget counts.
 func (r *reconciler) podsOf(ctx context.Context, n *notes, c *current) ([]spread.Pod, time.Duration, error) {
 	nodes := map[string]*corev1.Node{}
 	pods := make([]spread.Pod, 0, len(c.pods))
@@ -230,7 +229,7 @@ func (r *reconciler) podsOf(ctx context.Context, n *notes, c *current) ([]spread
 	return pods, wait, err
 }
 
-// podOf is a pod as package spread sees it. A node without the label is in a domain without a name.
+// podOf converts a pod for package spread. A node without the label is in the domain "".
 func podOf(pod *corev1.Pod, node *corev1.Node, key string) spread.Pod {
 	p := pacing.RankedPod(pod)
 	if node != nil {
@@ -239,7 +238,7 @@ func podOf(pod *corev1.Pod, node *corev1.Node, key string) spread.Pod {
 	return p
 }
 
-// write gives a pod a deletion cost.
+// write writes the deletion cost of a pod.
 func (r *reconciler) write(ctx context.Context, n *notes, c *current, name string, cost int32) error {
 	pod, value := c.pods[name], strconv.Itoa(int(cost))
 	written, err := r.patch(ctx, c, pod, &value)
@@ -253,7 +252,7 @@ func (r *reconciler) write(ctx context.Context, n *notes, c *current, name strin
 	return nil
 }
 
-// clear takes the controller's costs off the pods of a workload.
+// clear removes the controller's costs from the pods of a workload.
 func (r *reconciler) clear(ctx context.Context, c *current) error {
 	for _, name := range slices.Sorted(maps.Keys(c.pods)) {
 		pod := c.pods[name]
@@ -269,8 +268,8 @@ func (r *reconciler) clear(ctx context.Context, c *current) error {
 	return nil
 }
 
-// patch writes a cost to a pod that has not changed since it was read, or removes it. It does not remove the cost of another owner.
-// It writes nothing if a paced scale-down has begun meanwhile.
+// patch sets or removes the cost of a pod that is unchanged since it was read. It does not remove the cost of another owner.
+// It writes nothing if a paced scale-down has started meanwhile.
 func (r *reconciler) patch(ctx context.Context, c *current, pod *corev1.Pod, cost *string) (*corev1.Pod, error) {
 	annotations := map[string]*string{v1alpha1.AnnotationDeletionCost: cost, v1alpha1.AnnotationGoesUntil: nil}
 	if cost != nil || pod.Annotations[corev1.PodDeletionCost] == pod.Annotations[v1alpha1.AnnotationDeletionCost] {
@@ -300,7 +299,7 @@ const (
 	eventRepairEnds = "SpreadRepairEnds"
 )
 
-// announce writes an event about a workload, once while there is a message.
+// announce writes an event about a workload, once while the message stays.
 func (n *notes) announce(r *reconciler, owner client.Object, reason, message string) {
 	if message == "" {
 		delete(n.announced, reason)

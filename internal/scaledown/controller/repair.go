@@ -21,27 +21,27 @@ import (
 const (
 	// quietTime is how long the pods of a Deployment must stay the same before each eviction.
 	quietTime = 30 * time.Second
-	// repairAgain is when to ask again about an eviction that is under way or was denied.
+	// repairAgain is the wait after a pending or denied eviction.
 	repairAgain = 15 * time.Second
-	// After a pod that made the spread no better, the next eviction waits.
+	// After an eviction that did not improve the spread, the next one waits.
 	repairBackoff, longestRepairBackoff = 2 * time.Minute, time.Hour
 
 	repairRequester = "vicinity.dev/spread"
 )
 
-// repair is what is known of the repair of a Deployment.
+// repair is the memory of the repair of a Deployment.
 type repair struct {
-	generation int64     // that evicted is about
-	set        types.UID // the ReplicaSet that the backoff is about
+	generation int64     // of evicted
+	set        types.UID // the ReplicaSet of the backoff
 	evicted    int
-	misplaced  int // pods, before the last eviction; 0 if the next one need not be better
+	misplaced  int // pods before the last eviction, 0 if the next result does not matter
 	backoff    shell.Backoff
 	quiet      shell.Lasting[string]
-	asked      *corev1.Pod // whose eviction was requested and is not known to have happened
-	gone       types.UID   // of the pod that was evicted last
+	asked      *corev1.Pod // with a pending request
+	gone       types.UID   // of the last evicted pod
 }
 
-// repair evicts a pod of a Deployment if that can make its spread better, unless a rolling update is under way. It returns after how
+// repair evicts a pod of a Deployment if that can improve its spread, and no rolling update is in progress. It returns after how
 // long to look again.
 func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []spread.Pod) (time.Duration, error) {
 	d, ok := c.owner.(*appsv1.Deployment)
@@ -58,7 +58,7 @@ func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []sp
 	if p.generation != d.Generation {
 		p.generation, p.evicted, p.misplaced = d.Generation, 0, 0
 	}
-	// The backoff outlives a generation: an autoscaler changes the Deployment often, and pods land no better for that.
+	// The backoff outlives a generation: an autoscaler changes the Deployment often, which does not improve the placement of pods.
 	if set := setOf(c); p.set != set {
 		p.set, p.backoff = set, shell.Backoff{}
 	}
@@ -66,7 +66,7 @@ func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []sp
 		p.asked, p.evicted = nil, p.evicted+1
 	}
 	if c.hasPod(p.gone) {
-		return repairAgain, nil // the cache does not show yet that it goes
+		return repairAgain, nil // the cache does not show the eviction yet
 	}
 	if !c.repairs || misplaced == 0 || !isSettled(d, c) {
 		p.quiet.Reset()
@@ -94,7 +94,7 @@ func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []sp
 	return r.evict(ctx, n, c, pods, misplaced)
 }
 
-// isSettled reports whether a Deployment has all of its pods, ready and of one ReplicaSet, and no others.
+// isSettled reports whether a Deployment has exactly its replicas, all ready and of one ReplicaSet.
 func isSettled(d *appsv1.Deployment, c *current) bool {
 	if d.Spec.Replicas == nil || c.terminating > 0 || len(c.pods) != int(*d.Spec.Replicas) {
 		return false
@@ -113,7 +113,7 @@ func isSettled(d *appsv1.Deployment, c *current) bool {
 	return true
 }
 
-// evict requests the eviction of the pod that goes next.
+// evict requests the eviction of the next pod.
 func (r *reconciler) evict(ctx context.Context, n *notes, c *current, pods []spread.Pod, misplaced int) (time.Duration, error) {
 	domains, err := r.nodes.usableDomainsOf(ctx, c)
 	if err != nil {
@@ -126,7 +126,7 @@ func (r *reconciler) evict(ctx context.Context, n *notes, c *current, pods []spr
 			return 0, err
 		}
 	}
-	if !found { // until a node changes, which no event may tell
+	if !found { // changes of taints have no event here, so look again
 		p.backoff.Fail(r.clock.Now(), repairBackoff, longestRepairBackoff)
 		return p.backoff.Wait(r.clock.Now()), nil
 	}
@@ -151,7 +151,7 @@ func (r *reconciler) evict(ctx context.Context, n *notes, c *current, pods []spr
 	return repairAgain, nil
 }
 
-// withdraw takes back what was requested.
+// withdraw withdraws the pending request.
 func (r *reconciler) withdraw(ctx context.Context, n *notes) error {
 	if n.repair.asked == nil {
 		return nil

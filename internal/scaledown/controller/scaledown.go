@@ -1,30 +1,29 @@
-// Package controller keeps the pods of Deployments and ReplicaSets spread over failure domains when they become fewer, where the
-// workload or its namespace has v1alpha1.AnnotationKeepSpread. It writes deletion costs, by which ReplicaSets choose what they
-// delete. Package spread decides which costs.
+// Package controller keeps the pods of Deployments and ReplicaSets spread over failure domains when they are scaled down, if the
+// workload or its namespace has v1alpha1.AnnotationKeepSpread. It writes deletion costs, by which ReplicaSets choose the pods to
+// delete. Package spread computes the costs.
 //
-// It never writes to a pod whose cost another owner has set, and writes nothing where the order is already right. Beside a cost it
-// writes v1alpha1.AnnotationDeletionCost with the same value, so that a restarted controller knows its own costs and writes
-// nothing. Both go when the workload no longer asks for it.
+// It never writes to a pod with a cost of another owner, and writes nothing if the order is already right. Beside a cost it
+// writes v1alpha1.AnnotationDeletionCost with the same value, so that a restarted controller recognizes its own costs. It removes both
+// when the workload no longer has the annotation.
 //
 // # Repair
 //
-// A rolling update brings new pods before the old ones have gone, so it may end with a skew although every pod went in the right
-// order. With v1alpha1.AnnotationRepairSpread, the controller evicts pods of a Deployment that has been quiet for a while, one at
-// a time and as budgets allow, as long as another domain has two pods less. Each generation of the Deployment has a bound of
-// evictions. After a pod that made the spread no better, the next eviction waits longer. Both are kept in memory: a
-// restarted controller begins anew, after the Deployment has been quiet again.
+// A rolling update creates new pods before the old ones are gone, so it may end with a skew although every pod went in the right
+// order. With v1alpha1.AnnotationRepairSpread, the controller evicts pods of a Deployment that has been quiet for a while: one at
+// a time, as budgets allow, and as long as another domain has two pods less. The evictions of each generation of the Deployment are
+// bounded. After an eviction that did not improve the spread, the next one waits longer. Both are kept in memory: a
+// restarted controller starts over after the Deployment has been quiet again.
 //
 // # Paced scale-downs
 //
-// A second controller goes on with scale-downs that budgets did not allow whole, of workloads with v1alpha1.PaceClamp, until
-// the workload has the replicas that v1alpha1.AnnotationWantedReplicas names. It decides nothing: it asks package pacing
-// whether the next step is allowed. If it is, it writes the workload as it is, and the webhook in internal/scaledown/webhook/scale makes
-// the step of that write, with its reservations.
+// A second controller continues scale-downs that budgets allowed only in part, of workloads with v1alpha1.PaceClamp, until
+// the workload has the replicas of v1alpha1.AnnotationWantedReplicas. It decides nothing: it asks package pacing
+// whether the next step is allowed. If so, it writes the workload without a change of its spec, and the webhook in
+// internal/scaledown/webhook/scale turns that write into the step, with its reservations.
 //
-// It looks when pods or budgets change, and otherwise after a wait that doubles and is never the same twice, so that workloads that
-// wait for one budget do not all ask at once. A workload that was given more replicas meanwhile, or that
-// is no longer to be paced, stays as it is, and its annotations go. All that is remembered is in
-// these, so a restart changes nothing.
+// It looks when pods or budgets change, and otherwise after a wait that doubles, with jitter, so that workloads do not all ask a budget at
+// once. If a workload gets more replicas meanwhile, or is no longer paced, it stays as it is and its annotations are removed. The
+// annotations are the only memory, so a restart changes nothing.
 package controller
 
 import (
@@ -51,19 +50,19 @@ import (
 	"vicinity.dev/vicinity/internal/scaledown/pacing"
 )
 
-// Options are the choices of an administrator.
+// Options configure the controller.
 type Options struct {
-	// Budgets says that TopologyDisruptionBudgets are kept: the pods of domains without allowance go last.
+	// Budgets says that TopologyDisruptionBudgets are enforced: the pods of domains without allowance go last.
 	Budgets bool
-	Workers int // workloads that are synced at a time
-	// Rate and Burst bound writes of costs, in a second and at once.
+	Workers int // concurrent syncs of workloads
+	// Rate and Burst bound the writes of costs, for each second and at once.
 	Rate  float32
 	Burst int
-	// Syncs, if given, know the syncs under way.
+	// Syncs, if set, tracks running syncs.
 	Syncs *shell.Syncs
 }
 
-// workload names one. The pods of a Deployment are spread together, and those of a ReplicaSet of none.
+// workload names a Deployment, or a ReplicaSet without a Deployment.
 type workload struct {
 	types.NamespacedName
 	kind pacing.Kind
@@ -71,7 +70,7 @@ type workload struct {
 
 func (w workload) String() string { return string(w.kind) + " " + w.NamespacedName.String() }
 
-// workloadOf returns the workload that a ReplicaSet belongs to.
+// workloadOf returns the workload of a ReplicaSet.
 func workloadOf(set *appsv1.ReplicaSet) workload {
 	if owner := metav1.GetControllerOf(set); isOf(owner, pacing.Deployment) {
 		return workload{types.NamespacedName{Namespace: set.Namespace, Name: owner.Name}, pacing.Deployment}
@@ -84,7 +83,7 @@ func isOf(owner *metav1.OwnerReference, k pacing.Kind) bool {
 	return owner != nil && owner.Kind == string(k) && strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/")
 }
 
-// indexController is the cache's index of pods and ReplicaSets by the UID of what controls them.
+// indexController indexes pods and ReplicaSets by the UID of their controller.
 const indexController = "scaledown.controller"
 
 func controllerOf(object client.Object) []string {
@@ -133,7 +132,7 @@ func Add(ctx context.Context, mgr manager.Manager, evicts evictor, options Optio
 // reconciler syncs the deletion costs of the pods of a workload.
 type reconciler struct {
 	client   client.Client
-	live     client.Reader // not of a cache
+	live     client.Reader // without a cache
 	nodes    *nodes
 	evictor  evictor
 	recorder events.EventRecorder
@@ -154,20 +153,20 @@ func newReconciler(r reconciler) *reconciler {
 	return &r
 }
 
-// notes are what is known of a workload that asks for something.
+// notes is the memory of a workload with the annotation.
 type notes struct {
 	written   map[types.UID]shell.Written // by pod
 	announced map[string]bool             // by the reason of an event
 	blocked   blocked
 	repair    repair
-	misplaced atomic.Int64 // pods, which metrics read
+	misplaced atomic.Int64 // pods, for metrics
 }
 
 func newNotes() *notes {
 	return &notes{written: map[types.UID]shell.Written{}, announced: map[string]bool{}}
 }
 
-// misplaced is how many pods of all workloads are in the wrong domains.
+// misplaced counts the misplaced pods of all workloads.
 func (r *reconciler) misplaced() int {
 	sum := int64(0)
 	for _, n := range r.notes.All() {
@@ -176,7 +175,6 @@ func (r *reconciler) misplaced() int {
 	return int(sum)
 }
 
-// metrics are those of the controller.
 type metrics struct {
 	syncs, writes, repairs *prometheus.CounterVec
 	workloads, misplaced   prometheus.GaugeFunc

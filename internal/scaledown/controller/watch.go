@@ -22,10 +22,9 @@ import (
 )
 
 const (
-	// gatherTime is how long changes of pods are gathered for a workload. A scale-down that comes sooner
-	// finds the costs of before.
+	// gatherTime is how long a workload gathers changes of pods. An earlier scale-down finds the old costs.
 	gatherTime = 200 * time.Millisecond
-	// nodeGatherTime is the same for nodes, which all workloads depend on.
+	// nodeGatherTime is the same for nodes, on which all workloads depend.
 	nodeGatherTime = 5 * time.Second
 )
 
@@ -47,7 +46,7 @@ func (r *reconciler) add(mgr manager.Manager) error {
 	return b.Complete(r)
 }
 
-// ownerChanged follows what workloads ask for, and how many pods.
+// ownerChanged follows the annotations and replicas of workloads.
 func ownerChanged(_ context.Context, object client.Object, q queue) {
 	if set, ok := object.(*appsv1.ReplicaSet); ok {
 		q.AddAfter(workloadOf(set), gatherTime)
@@ -60,7 +59,7 @@ func sameOwner(before, after client.Object) bool {
 	return before.GetGeneration() == after.GetGeneration() && shell.SameAnnotations(before, after)
 }
 
-// samePod compares what the order of pods depends on.
+// samePod compares the fields that the order of pods depends on.
 func samePod(before, after client.Object) bool {
 	a, ok := before.(*corev1.Pod)
 	b, also := after.(*corev1.Pod)
@@ -74,7 +73,7 @@ func samePod(before, after client.Object) bool {
 		maps.Equal(a.Annotations, b.Annotations) && slices.Equal(controllerOf(a), controllerOf(b))
 }
 
-// podChanged has the workload of a pod synced. One whose ReplicaSet is not known is, when that comes.
+// podChanged wakes the workload of a pod. If its ReplicaSet is unknown, the event of the ReplicaSet does.
 func (r *reconciler) podChanged(ctx context.Context, pod client.Object, q queue) {
 	owner := metav1.GetControllerOf(pod)
 	if !isOf(owner, pacing.ReplicaSet) {
@@ -93,7 +92,7 @@ func (r *reconciler) nodeChanged(_ context.Context, _ client.Object, q queue) {
 	}
 }
 
-// namespaceChanged follows what namespaces ask for.
+// namespaceChanged follows the annotations of namespaces.
 func (r *reconciler) namespaceChanged(ctx context.Context, namespace client.Object, q queue) {
 	var sets appsv1.ReplicaSetList
 	if err := r.client.List(ctx, &sets, client.InNamespace(namespace.GetName())); err != nil {
@@ -105,7 +104,7 @@ func (r *reconciler) namespaceChanged(ctx context.Context, namespace client.Obje
 	}
 }
 
-// budgetChanged follows what budgets allow.
+// budgetChanged follows the allowance of budgets.
 func (r *reconciler) budgetChanged(_ context.Context, budget client.Object, q queue) {
 	for _, w := range r.notes.Keys() {
 		if w.Namespace == budget.GetNamespace() {

@@ -1,20 +1,21 @@
-// Package pacing says how far a workload may be scaled down now. The pods of a scale-down go in an order; as many of the first ones
-// may go as TopologyDisruptionBudgets would let evict. Pods that no budget covers may always go.
+// Package pacing decides how far a workload may be scaled down now. The pods of a scale-down go in an order. The scale-down may remove as
+// many of the first ones as TopologyDisruptionBudgets would let evict. Pods without a budget may always go.
 //
-// The controllers of Kubernetes delete these pods without asking. So their evictions are reserved before a smaller number is let
-// through: two scale-downs, or a scale-down and an eviction, never use the same allowance. The reserved pods must be those that go:
+// The controllers of Kubernetes delete these pods without asking. So their evictions are reserved before a smaller number is
+// admitted: two scale-downs, or a scale-down and an eviction, never use the same allowance. The reserved pods must be the ones that are
+// deleted:
 //
 //   - A StatefulSet deletes the highest ordinals.
-//   - A ReplicaSet chooses by its ranking (package spread). Where that falls back to the age of pods, which depends on when it looks
-//     and may be equal, the reserved pods first get a deletion cost below that of all others. All reserved pods get
+//   - A ReplicaSet chooses by its ranking (package spread). If that depends on the age of pods, which may be equal and
+//     depends on the moment, the reserved pods first get a deletion cost below all others. All reserved pods get
 //     v1alpha1.AnnotationGoesUntil, so that internal/scaledown/controller leaves the costs of the workload alone. The mark outlives
-//     a reservation that is given up. If other pods would go all the same once the marks are written, none may go. A cost of
+//     a reservation that is given up. If other pods would go even with the marks, none may go. A cost of
 //     another owner stays: then another pod may go.
-//   - A Deployment lets its one ReplicaSet choose. During a rolling update it has several with pods. Which pods would go is not
-//     known then, so none may go.
+//   - A Deployment lets its only ReplicaSet choose. During a rolling update several have pods, and the pods to go are unknown, so none
+//     may go.
 //
-// A budget expects no more pods than the workload should have. So it stops counting a pod of a scale-down as soon as that is being
-// deleted, although the pod may serve for long. Nothing more is let through while a covered pod of the workload is being deleted.
+// A budget expects no more pods than the workload's replicas. So it stops counting a removed pod as soon as that is being
+// deleted, although the pod may serve for long. While a covered pod of the workload is being deleted, no other may go.
 package pacing
 
 import (
@@ -63,17 +64,17 @@ type Pacer struct {
 	clock  clock.PassiveClock
 }
 
-// New makes a Pacer. It reads workloads live. The ledger's pods are as new as these.
+// New makes a Pacer. It reads workloads live. The ledger's pods are at least as new.
 func New(books ledger, live client.Reader, writer client.Writer) *Pacer {
 	return &Pacer{ledger: books, live: live, writer: writer, clock: clock.RealClock{}}
 }
 
 // Question asks how far a workload may be scaled down.
 type Question struct {
-	Workload Workload // as it is stored
+	Workload Workload // as stored
 	Wanted   int32
 	Holder   string // of reservations
-	// Whole reserves nothing unless all pods may go that would.
+	// Whole reserves nothing unless the whole scale-down is allowed.
 	Whole bool
 	// DryRun reserves nothing.
 	DryRun bool
@@ -81,19 +82,19 @@ type Question struct {
 
 // Answer says how far a workload may be scaled down.
 type Answer struct {
-	// Replicas is what the workload may have now: at least what is wanted, and at most what it has. The evictions of the pods that
-	// go are reserved, except in a dry run, and except where Whole is asked for and not all pods may go.
+	// Replicas is the allowed number now: at least the wanted number, and at most the present one. The evictions of the removed pods are
+	// reserved, except in a dry run, or if Whole is set and not all pods may go.
 	Replicas int32
-	// Denial says why Replicas is not what is wanted. It is empty if it is.
+	// Denial says why Replicas is above the wanted number. It is empty otherwise.
 	Denial string
 }
 
-// mostAtOnce bounds the pods that go at once, together the reservations that are requested at a time.
+// mostAtOnce bounds the pods of a step, and together the concurrent reservations.
 const (
 	mostAtOnce = 500
 	together   = 32
-	// costsSeen is how long the controller of ReplicaSets has to see costs before it can see the smaller number, which comes by
-	// another watch. It has longer if Vicinity's own watch does not show the costs yet.
+	// costsSeen is the time for the ReplicaSet controller to see costs before it can see the smaller number, which comes by
+	// another watch. Reading the pods again waits longer if Vicinity's own watch lacks the costs.
 	costsSeen = 500 * time.Millisecond
 )
 
@@ -134,7 +135,7 @@ func (p *Pacer) Ask(ctx context.Context, q Question) (Answer, error) {
 	return answer, err
 }
 
-// leaving has the pods that would go, in their order.
+// leaving has the pods of a scale-down, in their order.
 type leaving struct {
 	workload Workload
 	selector labels.Selector
@@ -143,10 +144,10 @@ type leaving struct {
 	pods     []*corev1.Pod
 	// staying are the other pods of a ReplicaSet.
 	staying []*corev1.Pod
-	refusal string // why none may go now, apart from budgets
+	refusal string // why none may go now, besides budgets
 }
 
-// replicasWithout returns the replicas with which no more than the first n pods go.
+// replicasWithout returns the replicas that remove at most the first n pods.
 func (l leaving) replicasWithout(n int) int32 {
 	if n == len(l.pods) {
 		return l.wanted
@@ -187,7 +188,7 @@ func (p *Pacer) leavingOf(ctx context.Context, q Question) (leaving, error) {
 	return l, nil
 }
 
-// stillGoing names the covered pods that are still being deleted, if there are any.
+// stillGoing returns a refusal if covered pods are still being deleted.
 func (p *Pacer) stillGoing(pods []*corev1.Pod) string {
 	var names []string
 	for _, pod := range pods {
@@ -209,8 +210,8 @@ func (p *Pacer) isCovered(pod *corev1.Pod) bool {
 	return len(p.ledger.Covering(pod.Namespace, pod.Labels)) > 0
 }
 
-// onlySet returns the ReplicaSet of a Deployment that has pods or should have some. It is nil if there is none. If there are several,
-// which one would shrink is not known, and unknown says so.
+// onlySet returns the ReplicaSet of a Deployment that has pods or should have some, nil without one. Of several it is unknown which one
+// would shrink, and the sentence says so.
 func (p *Pacer) onlySet(ctx context.Context, w Workload, selector labels.Selector) (*appsv1.ReplicaSet, string, error) {
 	var sets appsv1.ReplicaSetList
 	if err := p.live.List(ctx, &sets, client.InNamespace(w.Object.GetNamespace()), client.MatchingLabelsSelector{Selector: selector}); err != nil {
@@ -230,7 +231,7 @@ func (p *Pacer) onlySet(ctx context.Context, w Workload, selector labels.Selecto
 	return found, "", nil
 }
 
-// ordered returns the pods of a StatefulSet from an ordinal on, the highest first.
+// ordered returns the pods of a StatefulSet from an ordinal upwards, the highest first.
 func ordered(pods []*corev1.Pod, from int32) []*corev1.Pod {
 	found := slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool {
 		ordinal, ok := ordinalOf(pod)
@@ -249,7 +250,7 @@ func ordinalOf(pod *corev1.Pod) (int32, bool) {
 	return int32(n), err == nil
 }
 
-// ranked returns the pods that a ReplicaSet deletes if it has n too many, in their order, and the others.
+// ranked returns the n pods that a ReplicaSet deletes first, in order, and the others.
 func ranked(pods []*corev1.Pod, n int, now time.Time) (gone, others []*corev1.Pod) {
 	all := make([]spread.Pod, len(pods))
 	byName := map[string]*corev1.Pod{}
@@ -269,14 +270,14 @@ func ranked(pods []*corev1.Pod, n int, now time.Time) (gone, others []*corev1.Po
 	return gone, others
 }
 
-// reserve reserves the evictions of pods. It gives up those after the first one that is refused.
+// reserve reserves the evictions of pods. It gives up those after the first refusal.
 func (p *Pacer) reserve(ctx context.Context, pods []*corev1.Pod, holder string) (reserved int, denial string, err error) {
 	type result struct {
 		answer reservation.Answer
 		err    error
 	}
 	results := make([]result, len(pods))
-	// Pods that were left out when the context ends would look as if they were reserved.
+	// Without the context's end: skipped pods would look reserved.
 	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), together, len(pods), func(i int) {
 		results[i].answer, results[i].err = p.ledger.Admit(ctx, reservation.Request{Pod: pods[i], Holder: holder})
 	})
@@ -300,7 +301,7 @@ func (p *Pacer) giveUp(pods []*corev1.Pod, holder string) {
 	}
 }
 
-// mark makes a ReplicaSet delete the first n of the pods that would go, and no others. If others would go all the same, it says so.
+// mark makes a ReplicaSet delete exactly the first n pods. If others would go nevertheless, it returns a sentence about them.
 func (p *Pacer) mark(ctx context.Context, l leaving, n int) (others string, err error) {
 	all := slices.Concat(l.pods, l.staying)
 	if l.workload.Kind == StatefulSet || n == 0 || n == len(all) || !slices.ContainsFunc(all, p.isCovered) {
@@ -336,8 +337,8 @@ func (p *Pacer) mark(ctx context.Context, l leaving, n int) (others string, err 
 	return "", nil
 }
 
-// tiesOf finds which of the first n pods a ReplicaSet tells from the others by age alone. It also returns a cost below all of theirs,
-// empty if there is none.
+// tiesOf finds which of the first n pods a ReplicaSet distinguishes from the others only by age. It also returns a cost below all others,
+// empty if none exists.
 func tiesOf(all []*corev1.Pod, n int) (tied []bool, below string) {
 	pods, lowest := make([]spread.Pod, len(all)), int64(0)
 	for i, pod := range all {
@@ -355,7 +356,7 @@ func tiesOf(all []*corev1.Pod, n int) (tied []bool, below string) {
 	return tied, below
 }
 
-// write marks a pod as one that goes, with a deletion cost unless that is empty.
+// write marks a pod for removal, with a deletion cost unless that is empty.
 func (p *Pacer) write(ctx context.Context, pod *corev1.Pod, cost string) error {
 	read := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}}
 	until := p.clock.Now().Add(disruption.ReservationTime).UTC().Format(time.RFC3339)
@@ -370,8 +371,8 @@ func (p *Pacer) write(ctx context.Context, pod *corev1.Pod, cost string) error {
 	return nil
 }
 
-// Hold extends the reservations and the marks of pods that were let through and have not gone yet. A controller of Kubernetes may take
-// longer than a reservation lasts: a StatefulSet deletes one pod after the other.
+// Hold extends the reservations and the marks of admitted pods that still exist. A controller of Kubernetes may take longer than a
+// reservation: a StatefulSet deletes one pod after the other.
 func (p *Pacer) Hold(ctx context.Context, w Workload, holder string) error {
 	l, err := p.leavingOf(ctx, Question{Workload: w, Wanted: w.Replicas})
 	if err != nil {

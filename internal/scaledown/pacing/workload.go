@@ -32,10 +32,10 @@ const (
 	ReplicaSet  Kind = "ReplicaSet"
 )
 
-// Kinds are all of them.
+// Kinds lists all kinds.
 func Kinds() []Kind { return []Kind{Deployment, StatefulSet, ReplicaSet} }
 
-// New is an empty object of the kind.
+// New makes an empty object of the kind.
 func (k Kind) New() client.Object {
 	switch k {
 	case StatefulSet:
@@ -47,13 +47,13 @@ func (k Kind) New() client.Object {
 	}
 }
 
-// Workload is a workload as it is stored.
+// Workload is a stored workload.
 type Workload struct {
 	Kind     Kind
 	Object   client.Object
 	Replicas int32
-	// Wanted is the number of replicas at which a scale-down under way ends, and Paced the number that it gave the workload last.
-	// Both are nil without a scale-down.
+	// Wanted is the final number of replicas of a running scale-down, and Paced the number of its last step. Both are nil without a
+	// scale-down.
 	Wanted, Paced *int32
 
 	selector *metav1.LabelSelector
@@ -84,7 +84,7 @@ func Of(object client.Object) Workload {
 	return w
 }
 
-// readNumber is nil for what is no number of replicas.
+// readNumber returns nil if the text is not a number of replicas.
 func readNumber(text string) *int32 {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n < 0 {
@@ -93,7 +93,7 @@ func readNumber(text string) *int32 {
 	return new(int32(n))
 }
 
-// OfDeployment reports whether a Deployment controls the workload. Then the Deployment was asked about.
+// OfDeployment reports whether a Deployment controls the workload. Then the Deployment is paced instead.
 func (w Workload) OfDeployment() bool {
 	owner := metav1.GetControllerOfNoCopy(w.Object)
 	return w.Kind == ReplicaSet && owner != nil && owner.Kind == string(Deployment)
@@ -108,8 +108,8 @@ func ReadMode(ctx context.Context, namespaces client.Reader, w Workload) (string
 	return w.Mode(namespace.Labels), nil
 }
 
-// Mode says how the scale-downs of a workload are bounded: v1alpha1.PaceDeny, PaceClamp, or empty for not at all. Any other value
-// denies, so that the mistake is seen. The labels are those of the workload's namespace.
+// Mode returns how the scale-downs of a workload are bounded: v1alpha1.PaceDeny, PaceClamp, or empty for not at all. Any other value
+// denies, so that the mistake is noticed. The labels are those of the workload's namespace.
 func (w Workload) Mode(namespace map[string]string) string {
 	mode, labelled := namespace[v1alpha1.PaceScaleDown]
 	if !labelled || w.OfDeployment() {
@@ -126,7 +126,7 @@ func (w Workload) Mode(namespace map[string]string) string {
 	return mode
 }
 
-// Read reads a workload. It returns nil if there is none.
+// Read reads a workload. It returns nil if the workload does not exist.
 func Read(ctx context.Context, reader client.Reader, kind Kind, key types.NamespacedName) (*Workload, error) {
 	object := kind.New()
 	if err := reader.Get(ctx, key, object); err != nil {
@@ -159,7 +159,7 @@ func (w Workload) labelSelector() (labels.Selector, error) {
 
 var phases = map[corev1.PodPhase]spread.Phase{corev1.PodUnknown: spread.Unknown, corev1.PodRunning: spread.Running}
 
-// RankedPod returns a pod of a ReplicaSet as package spread sees it, without its domain.
+// RankedPod converts a pod of a ReplicaSet for package spread, without its domain.
 func RankedPod(pod *corev1.Pod) spread.Pod {
 	p := spread.Pod{
 		Name: pod.Name, Set: metav1.GetControllerOfNoCopy(pod).Name, Node: pod.Spec.NodeName,
@@ -189,8 +189,8 @@ func isActive(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// GoesUntil returns until when the deletion cost of a pod must stay as it is, because the pod goes by a paced scale-down. It is zero
-// if the pod does not, if the time is over, or if no Pacer can have written it.
+// GoesUntil returns until when the deletion cost of a pod must stay, because a paced scale-down removes the pod. It is zero
+// without a mark, if the time is over, or if no Pacer can have written it.
 func GoesUntil(pod *corev1.Pod, now time.Time) time.Time {
 	until, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.AnnotationGoesUntil])
 	if err != nil || !until.After(now) || until.After(now.Add(disruption.ReservationTime+disruption.ClockSkew)) {

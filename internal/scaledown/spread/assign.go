@@ -1,20 +1,20 @@
 package spread
 
-// Place is a domain that the pods of a StatefulSet can be in.
+// Place is a domain where the pods of a StatefulSet fit.
 type Place struct {
 	Name string
-	// Usable says that a node of it takes pods now.
+	// Usable says that one of its nodes takes pods now.
 	Usable bool
 }
 
 // Assign returns the domain for a pod of a StatefulSet by its ordinal, false if no domain is usable. The domains are
 // sorted by name.
 //
-// A StatefulSet deletes the highest ordinals first. So ordinals take turns over the domains: any number of them that stays is spread
-// as evenly as can be. Domains that are not usable keep their turn. Otherwise the loss of one zone would move the pods of all others.
+// A StatefulSet deletes the highest ordinals first. So ordinals take turns over the domains, and any remaining number is spread
+// as evenly as possible. Unusable domains keep their turn. Otherwise the loss of one zone would move the pods of all others.
 //
-// The ordinals of lost domains take turns over the usable ones from the last to the first. From the first to the last, a domain
-// would have its own turn right after one of these, and the domains would differ by more than a pod.
+// The ordinals of lost domains take turns over the usable ones from the last to the first. In the other direction, a domain
+// would have its own turn right after such an ordinal, and the domains would differ by more than a pod.
 func Assign(ordinal int, domains []Place) (name string, ok bool) {
 	if ordinal < 0 || len(domains) == 0 {
 		return "", false

@@ -15,22 +15,20 @@ type Change struct {
 
 // Plan has the costs to write.
 type Plan struct {
-	// Changes are in the order in which the pods go.
+	// Changes are in the order in which the pods are deleted.
 	Changes []Change
-	// Crowded has ReplicaSets whose costs stay as they are: the costs of other owners leave no room between the negative ones and
-	// the rest.
+	// Crowded has ReplicaSets whose costs stay unchanged, because the costs of other owners leave no room between negative and other costs.
 	Crowded []string
 }
 
 const (
 	// withheld is above the costs of pods whose domain has no allowance.
 	withheld = 1_000_000
-	// step is by how much costs give way to those of other owners at a time, so that they do not move for each pod that comes.
+	// step is the granularity by which costs move away from those of other owners, so that they do not move for each new pod.
 	step = 1000
 )
 
-// NewPlan plans the costs of the pods of a Deployment. It changes a cost only if the order would be wrong otherwise, and never one of
-// another owner.
+// NewPlan plans the costs of the pods of a Deployment. It changes a cost only to correct the order, and never a cost of another owner.
 func NewPlan(pods []Pod) Plan {
 	var plan Plan
 	sets := map[string][]*Pod{}
@@ -53,7 +51,7 @@ func NewPlan(pods []Pod) Plan {
 	return plan
 }
 
-// planSet plans the costs of the pods of one ReplicaSet. Those of the others lie below. It reports false if there is no room.
+// planSet plans the costs of the pods of a ReplicaSet. The pods of other ReplicaSets lie below. It returns false without room.
 func planSet(own []*Pod, below occupancy, room int64) ([]Change, bool) {
 	tops, ok := topsOf(own, room)
 	if !ok {
@@ -64,10 +62,10 @@ func planSet(own []*Pod, below occupancy, room int64) ([]Change, bool) {
 		classes[classOf(p)] = append(classes[classOf(p)], p)
 	}
 	var changes []Change
-	// Those that go last have the lowest levels.
+	// The pods that are deleted last have the lowest levels.
 	for _, c := range slices.SortedFunc(maps.Keys(classes), func(a, b class) int { return b.compare(a) }) {
 		if !c.assigned {
-			continue // they are nowhere
+			continue // they have no node
 		}
 		parts := divide(classes[c])
 		alone := len(parts.free) == len(classes[c])
@@ -88,7 +86,7 @@ func planSet(own []*Pod, below occupancy, room int64) ([]Change, bool) {
 	return changes, true
 }
 
-// parts are the pods of one class, in the order in which they go.
+// parts are the pods of a class, in the order of deletion.
 type parts struct {
 	first    []*Pod // with negative costs of other owners
 	free     []*Pod // planned
@@ -111,15 +109,15 @@ func divide(pods []*Pod) parts {
 		}
 	}
 	if len(d.free)+len(d.kept) == 0 {
-		d.free, d.withheld = d.withheld, nil // there is nothing for them to come after
+		d.free, d.withheld = d.withheld, nil // no other pods go before them
 	}
 	return d
 }
 
-// tops has the numbers from which the levels of pods are subtracted.
+// tops has the numbers from which levels are subtracted.
 type tops struct{ free, withheld int32 }
 
-// roomFor returns how many costs the levels of so many pods need.
+// roomFor returns the range of costs that the levels of a number of pods need.
 func roomFor(pods int) int64 { return (int64(pods)/step + 1) * step }
 
 // topsOf finds room between the costs of other owners.
@@ -147,14 +145,14 @@ func topsOf(own []*Pod, room int64) (tops, bool) {
 	return tops{int32(free), int32(above)}, true
 }
 
-// isRight reports whether the pods go in the right order by their present costs, whatever else a ReplicaSet ranks them by.
+// isRight reports whether the present costs alone put the pods in the right order.
 func isRight(pods []*Pod, below occupancy) bool {
 	now, domains := newOccupancy(), map[string]bool{}
 	for _, p := range pods {
 		domains[p.Domain] = true
 		now.domains[p.Domain], now.nodes[p.Node] = below.domains[p.Domain], below.nodes[p.Node]
 	}
-	// From the one that goes last to the first.
+	// From the last pod to the first.
 	sorted := slices.SortedFunc(slices.Values(pods), func(a, b *Pod) int { return cmp.Compare(b.Cost, a.Cost) })
 	tiers := map[string]int{}
 	level, last, bound := math.MinInt, int64(math.MaxInt64), int64(math.MaxInt64)
@@ -171,7 +169,7 @@ func isRight(pods []*Pod, below occupancy) bool {
 			return false
 		}
 		if pod > level {
-			level, bound = pod, last // all of a higher level have lower costs
+			level, bound = pod, last // all pods of a higher level have lower costs
 		}
 		if last = int64(p.Cost); last >= bound {
 			return false
@@ -180,17 +178,17 @@ func isRight(pods []*Pod, below occupancy) bool {
 	return true
 }
 
-// tier is the pods of a domain that have equally many pods below them on their nodes.
+// tier is a set of pods of a domain with equally many pods below them on their nodes.
 type tier struct {
 	domain string
 	number int
 }
 
-// layout returns the costs to write so that the pods of a part have their levels. Within a domain, pods that are the second of
-// their node lie above those that are the first, and so on. Any pod of a node can be in any of its tiers, and any pod of a tier
-// can have any of its levels, so pods keep their costs where they can. The pods that go last come first.
+// layout returns the costs to write so that the pods of a part have their levels, the pods that are deleted last first. Within a domain,
+// the second pods of nodes lie above the first ones, and so on. Any pod of a node can be in any of its tiers, and any pod of a tier
+// can have any of its levels, so pods keep their costs if possible.
 func layout(pods []*Pod, below occupancy, top int32) []Change {
-	// Lists of what is left to give, in ascending order: the tiers of each node, and the levels of each tier.
+	// The remaining tiers of each node and levels of each tier, in ascending order.
 	tiers, levels, sizes := map[string][]int{}, map[tier][]int{}, map[tier]int{}
 	for _, p := range pods {
 		number := below.nodes[p.Node] + len(tiers[p.Node]) + 1
@@ -207,7 +205,7 @@ func layout(pods []*Pod, below occupancy, top int32) []Change {
 		}
 	}
 	given := map[*Pod]int{}
-	// The lower the cost that a pod has, the sooner it was to go.
+	// A pod with a lower cost would have gone sooner.
 	sorted := slices.SortedFunc(slices.Values(pods), func(a, b *Pod) int { return cmp.Or(cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Name, b.Name)) })
 	for _, p := range sorted {
 		level := int(top) - int(p.Cost)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Misplaced returns how many pods are in other domains than they would be with the best spread. The domains
-// are those in which pods can be; pods in others, as in a zone that is being drained, are misplaced.
+// Misplaced counts the pods that are in other domains than with the best spread. The domains are those where pods fit.
+// Pods in other domains, such as a drained zone, are misplaced.
 func Misplaced(pods []Pod, domains []string) int {
 	if len(domains) == 0 {
 		return 0
@@ -31,9 +31,9 @@ func Misplaced(pods []Pod, domains []string) int {
 	return misplaced
 }
 
-// Repair returns the pod to evict next, so that the pod that comes instead can make the spread better. It is the pod that its
-// ReplicaSet would delete first, in the fullest domain that is not blocked. Repair returns false if no eviction can help, or
-// while a pod is not ready. The domains are those in which pods can be.
+// Repair returns the pod to evict next, so that its replacement can improve the spread: the pod that its
+// ReplicaSet would delete first, in the fullest domain that is not blocked. It returns false if no eviction can help, or
+// while a pod is not ready. The domains are those where pods fit.
 func Repair(pods []Pod, domains []string, now time.Time) (Pod, bool) {
 	if len(domains) == 0 {
 		return Pod{}, false

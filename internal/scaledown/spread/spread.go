@@ -1,23 +1,22 @@
-// Package spread says in which order the pods of a Deployment should go, so that the pods that stay are spread best over failure
-// domains. Deletion costs make ReplicaSets delete them in that order. Package spread never decides how many pods go.
+// Package spread decides in which order the pods of a Deployment should be deleted, so that the remaining pods are spread best over
+// failure domains. Deletion costs make ReplicaSets delete them in that order. Package spread never decides how many pods go.
 //
-// # What is promised
+// # The promise
 //
-// Of the pods that a ReplicaSet could delete next, the first by its own ranking with the costs of a Plan is
-// in the fullest domain, and there on the fullest node. All pods of the Deployment count, those of its other
-// ReplicaSets too. So whatever number of pods it deletes, no other choice leaves a better spread: the fullest domain is
-// as small, and the emptiest as large, as they can be.
+// With the costs of a Plan, a ReplicaSet deletes first the pod in the fullest domain, and there on the fullest node. All pods of the
+// Deployment count, including those of its other ReplicaSets. So for any number of deleted pods, no other choice leaves a better
+// spread: the fullest domain is as small, and the emptiest as large, as possible.
 //
-// A ReplicaSet ranks pods by other things before it looks at costs: pods without a node, pending, of an unknown phase and unready
+// A ReplicaSet ranks pods by other properties before costs: pods without a node, pending, of an unknown phase and unready
 // pods go first (see Before). The promise holds within each of these classes. It also holds within the pods of domains without
-// allowance, which go last, and within those whose cost another owner has set: negative costs go before all that a Plan
-// orders, and other costs after the pods of domains with an allowance.
+// allowance, which go last, and within those with costs of other owners: pods with negative costs go before all that a Plan
+// orders, and pods with other costs after the pods of domains with an allowance.
 //
 // # Costs
 //
-// The pods of a domain have levels: the pod at level 1 goes last. The cost of a pod is its level with a minus. So pods of one level
-// go in any order, and a pod that comes to a domain changes no other cost. The pods of other ReplicaSets lie below: one that
-// comes moves the levels of its domain.
+// The pods of a domain have levels: the pod at level 1 goes last. The cost of a pod is its negative level. So pods of one level
+// go in any order, and a new pod of a domain changes no other cost. The pods of other ReplicaSets lie below: a new
+// one moves the levels of its domain.
 package spread
 
 import (
@@ -41,25 +40,25 @@ const (
 
 // Pod is a pod that is neither terminating nor finished.
 type Pod struct {
-	Name   string // which no other pod has
+	Name   string // unique
 	Set    string // the ReplicaSet
 	Node   string // empty without one
-	Domain string // that of the node
+	Domain string // of the node
 	Phase  Phase
 	Ready  bool
-	// Cost is the deletion cost, 0 if none is set. Foreign says that another owner set it.
+	// Cost is the deletion cost, 0 by default. Foreign says that another owner set it.
 	Cost    int32
 	Foreign bool
-	// Blocked says that its domain has no allowance: a budget would refuse its eviction.
+	// Blocked says that the domain has no allowance: a budget would refuse the eviction.
 	Blocked bool
 
-	// ReplicaSets also rank pods by these. A Plan does not need them.
+	// Only Ranking uses these.
 	UID                       string
 	ReadySince, Created       time.Time
-	Restarts, SidecarRestarts int // those of the container that restarted most
+	Restarts, SidecarRestarts int // of the container with the most restarts
 }
 
-// class is a set of pods among which the cost decides which goes first.
+// class is a set of pods that a ReplicaSet ranks by cost.
 type class struct {
 	assigned bool
 	phase    Phase
@@ -68,19 +67,19 @@ type class struct {
 
 func classOf(p *Pod) class { return class{p.Node != "", p.Phase, p.Ready} }
 
-// compare is negative if pods of the first class go before those of the second one.
+// compare is negative if pods of class a go before those of class b.
 func (a class) compare(b class) int {
 	return cmp.Or(bools.Compare(a.assigned, b.assigned), cmp.Compare(a.phase, b.phase), bools.Compare(a.ready, b.ready))
 }
 
-// occupancy is how many pods there are.
+// occupancy counts the pods of domains and nodes.
 type occupancy struct {
 	domains, nodes map[string]int
 }
 
 func newOccupancy() occupancy { return occupancy{map[string]int{}, map[string]int{}} }
 
-// add counts a pod, if it has a node.
+// add counts a pod with a node.
 func (o occupancy) add(p *Pod) {
 	if p.Node == "" {
 		return
@@ -89,24 +88,23 @@ func (o occupancy) add(p *Pod) {
 	o.nodes[p.Node]++
 }
 
-// Ranking is how ReplicaSets rank pods.
+// Ranking ranks pods as ReplicaSets do.
 type Ranking struct {
 	now time.Time
-	// onNode is how many pods of all ReplicaSets of the same owner are on a node.
+	// onNode counts, by node, the pods of all ReplicaSets of the owner.
 	onNode map[string]int
 }
 
-// NewRanking returns the ranking of the pods of a Deployment, those of all of its ReplicaSets.
+// NewRanking makes the ranking of all pods of a Deployment.
 func NewRanking(pods []Pod, now time.Time) Ranking {
 	r := Ranking{now, map[string]int{}}
 	for i := range pods {
-		r.onNode[pods[i].Node]++ // also without a node, as ReplicaSets count
+		r.onNode[pods[i].Node]++ // ReplicaSets count pods without a node, too
 	}
 	return r
 }
 
-// Before reports whether a ReplicaSet deletes a pod rather than another one. By the first of these that
-// differs, that pod goes which
+// Before reports whether a ReplicaSet deletes pod a before pod b. By the first difference in this list, the first pod is the one that
 //
 //   - has no node,
 //   - is pending, or else of an unknown phase,
@@ -117,9 +115,8 @@ func NewRanking(pods []Pod, now time.Time) Ranking {
 //   - has a container that restarted more often; of sidecars only if that is equal,
 //   - is younger.
 //
-// How long ago something happened counts by its binary magnitude; where that is equal and the
-// times are not, the lower UID decides, as if by chance, and what comes later in the list does not count.
-// That is why there may be three pods each of which goes before the next one, in a circle.
+// Ages count by their binary magnitude. If the magnitudes are equal and the times are not, the lower UID decides, and the rest of the
+// list does not count. So three pods may each go before the next one, in a circle.
 func (r Ranking) Before(a, b *Pod) bool {
 	order := cmp.Or(
 		classOf(a).compare(classOf(b)),
@@ -136,12 +133,12 @@ func (r Ranking) Before(a, b *Pod) bool {
 	) < 0
 }
 
-// TellsApart reports whether a ReplicaSet tells two pods apart before it looks at restarts and ages.
+// TellsApart reports whether a ReplicaSet distinguishes two pods before it compares restarts and ages.
 func (r Ranking) TellsApart(a, b *Pod) bool {
 	return classOf(a) != classOf(b) || a.Cost != b.Cost || r.onNode[a.Node] != r.onNode[b.Node]
 }
 
-// compareAge has what is younger before what is older. What has no time is the youngest.
+// compareAge orders the younger before the older. A missing time is the youngest.
 func (r Ranking) compareAge(since, other time.Time, a, b *Pod) int {
 	switch {
 	case since.Equal(other):
@@ -152,7 +149,7 @@ func (r Ranking) compareAge(since, other time.Time, a, b *Pod) int {
 	return cmp.Or(cmp.Compare(r.magnitude(since), r.magnitude(other)), cmp.Compare(a.UID, b.UID), 1)
 }
 
-// magnitude is the binary logarithm of how long ago a time is, -1 for what is to come.
+// magnitude returns the binary logarithm of the age of a time, -1 for a future time.
 func (r Ranking) magnitude(t time.Time) int {
 	ago := r.now.Sub(t)
 	if ago <= 0 {
@@ -161,8 +158,8 @@ func (r Ranking) magnitude(t time.Time) int {
 	return int(math.Log2(float64(ago)))
 }
 
-// Removed are the pods that a ReplicaSet deletes, the first one first, if it has so many too many. Where
-// its ranking does not tell two pods apart, it may choose the other one.
+// Removed returns the n pods that a ReplicaSet deletes first, in order. Of pods that its ranking does not distinguish, it may delete
+// another one.
 func Removed(pods []Pod, set string, n int, now time.Time) []Pod {
 	var own []Pod
 	for i := range pods {

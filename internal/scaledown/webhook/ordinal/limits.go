@@ -23,19 +23,19 @@ import (
 	"vicinity.dev/vicinity/internal/scaledown/spread"
 )
 
-// selectedNode is the annotation of a claim whose volume is being made for a node: the scheduler lets the pod go to no other.
+// selectedNode is the annotation of a claim whose volume is being provisioned for a node. The scheduler places the pod only there.
 const selectedNode = "volume.kubernetes.io/selected-node"
 
-// volumes says where the volumes of a pod let it be.
+// volumes says how the volumes of a pod limit its nodes.
 type volumes struct {
-	pinned bool // one is for some nodes alone
-	// unbound is a claim, or an ephemeral volume, that may be bound without regard to where the pod goes.
+	pinned bool // a volume is only for some nodes
+	// unbound is a claim or an ephemeral volume that may be bound before the pod has a node.
 	unbound string
 }
 
 func (j judge) volumesOf(ctx context.Context, namespace string, pod *corev1.Pod) (found volumes, err error) {
 	for i := range pod.Spec.Volumes {
-		if ephemeral := pod.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil { // its claim comes after the pod
+		if ephemeral := pod.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil { // its claim is created after the pod
 			waits, err := j.waits(ctx, ephemeral.VolumeClaimTemplate.Spec.StorageClassName)
 			if err != nil {
 				return volumes{}, err
@@ -84,7 +84,7 @@ func (j judge) isForSomeNodes(ctx context.Context, name string) (bool, error) {
 	if affinity := volume.Spec.NodeAffinity; affinity != nil && affinity.Required != nil {
 		return true, nil
 	}
-	// The scheduler goes by these labels of a volume as well.
+	// The scheduler also follows these labels of a volume.
 	for _, key := range []string{
 		corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
 	} {
@@ -95,7 +95,7 @@ func (j judge) isForSomeNodes(ctx context.Context, name string) (bool, error) {
 	return false, nil
 }
 
-// waits reports whether a claim of a StorageClass is bound where its pod goes. The default class is not looked up.
+// waits reports whether a claim of a StorageClass is bound only after its pod has a node. It does not look up the default class.
 func (j judge) waits(ctx context.Context, name *string) (bool, error) {
 	if name == nil || *name == "" {
 		return false, nil
@@ -107,7 +107,7 @@ func (j judge) waits(ctx context.Context, name *string) (bool, error) {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer, nil
 }
 
-// read reads an object, false if there is none.
+// read reads an object. It returns false if the object does not exist.
 func (j judge) read(ctx context.Context, key types.NamespacedName, object client.Object) (bool, error) {
 	err := j.live.Get(ctx, key, object)
 	if apierrors.IsNotFound(err) {
@@ -116,9 +116,8 @@ func (j judge) read(ctx context.Context, key types.NamespacedName, object client
 	return err == nil, err
 }
 
-// countingDomains returns the key of a spread constraint under which a pod with a node affinity for one domain would stay pending: the
-// scheduler counts only domains that the affinity allows. If there are fewer than minDomains, no domain may have more pods than
-// maxSkew.
+// countingDomains returns the key of a spread constraint that would keep a pod with a node affinity for one domain pending: the
+// scheduler counts only domains that the affinity allows. With fewer than minDomains, no domain may have more than maxSkew pods.
 func countingDomains(spec *corev1.PodSpec) string {
 	for i := range spec.TopologySpreadConstraints {
 		c := &spec.TopologySpreadConstraints[i]
@@ -130,8 +129,8 @@ func countingDomains(spec *corev1.PodSpec) string {
 	return ""
 }
 
-// nodesTrust is how long a reading of the nodes counts. Pods of a StatefulSet that are made at once share one. It is shorter than it
-// takes to cordon a node, evict a pod and make it again: the pod must not get a domain that was just drained.
+// nodesTrust is how long a reading of the nodes counts. Pods that are created together share one. It is shorter than the time to cordon a
+// node, evict a pod and create it again: the pod must not get a domain that was just drained.
 const nodesTrust = 500 * time.Millisecond
 
 // nodesTimeout bounds a reading of the nodes, which the reviews of other pods wait for. It is shorter than the webhook's timeout.
@@ -172,8 +171,8 @@ func (r *recentNodes) list(ctx context.Context) ([]corev1.Node, error) {
 	return r.nodes, nil
 }
 
-// placesOf returns the domains that a pod can be in, sorted by name. They include domains without a usable node, which come back. Nodes
-// of the control plane never take such a pod, so they make no domain.
+// placesOf returns the domains where a pod fits, sorted by name. They include domains without a usable node, which may return. Nodes
+// of the control plane make no domain, because they never take such a pod.
 func placesOf(spec *corev1.PodSpec, key string, nodes []corev1.Node) []spread.Place {
 	affinity := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
 	usable := map[string]bool{}
@@ -196,7 +195,7 @@ func placesOf(spec *corev1.PodSpec, key string, nodes []corev1.Node) []spread.Pl
 	return places
 }
 
-// isKeptOff reports whether one of some taints keeps a pod off a node.
+// isKeptOff reports whether a taint that the function accepts keeps a pod off a node.
 func isKeptOff(spec *corev1.PodSpec, node *corev1.Node, some func(*corev1.Taint) bool) bool {
 	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, func(taint *corev1.Taint) bool {
 		return taint.Effect != corev1.TaintEffectPreferNoSchedule && some(taint)

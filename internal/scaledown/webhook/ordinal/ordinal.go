@@ -1,10 +1,10 @@
 // Package ordinal is the admission webhook for new pods of StatefulSets with v1alpha1.AnnotationSpreadOrdinals in their pod
-// template. Their ordinals take turns over failure domains. A StatefulSet deletes its highest ordinals first, so the pods that
-// stay when it is scaled down are spread as evenly as can be. spread.Assign gives an ordinal its domain, and the webhook
-// gives the pod a required node affinity for it.
+// template. Their ordinals take turns over failure domains. A StatefulSet deletes its highest ordinals first, so the remaining pods
+// of a scale-down are spread as evenly as possible. spread.Assign gives an ordinal its domain, and the webhook
+// adds a required node affinity for it to the pod.
 //
-// A pod whose volume is for some nodes already stays as it is: it must go where its data is. A pod with a bad value, a pod that no
-// domain takes now, and a pod that could stay pending for ever in its domain are made as they are, with a warning.
+// A pod with a volume for some nodes stays unchanged, because it must go to its data. A pod with an invalid annotation, a pod that no
+// domain takes now, and a pod that could stay pending forever in its domain also stay unchanged, with a warning.
 //
 // # How it is installed
 //
@@ -103,13 +103,13 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Pod]) (ad
 	return admission.Verdict{Result: admission.Changed, Patch: patch}, err
 }
 
-// warn is the verdict about a pod that is made as it is. Only the StatefulSet controller sees the warning, so it is logged, too.
+// warn leaves a pod unchanged with a warning. Only the StatefulSet controller sees the warning, so it is logged, too.
 func (j judge) warn(write admission.Write[corev1.Pod], warning string) admission.Verdict {
 	j.log.Info("Pod gets no domain", "namespace", write.Namespace, "pod", write.Object.Name, "reason", warning)
 	return admission.Verdict{Warnings: []string{warning}}
 }
 
-// ordinalOf returns the ordinal of a pod, false if no StatefulSet made it.
+// ordinalOf returns the ordinal of a pod, false if no StatefulSet controls it.
 func ordinalOf(pod *corev1.Pod) (int, bool) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil || owner.Kind != "StatefulSet" || schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).Group != appsv1.GroupName {
@@ -119,8 +119,7 @@ func ordinalOf(pod *corev1.Pod) (int, bool) {
 	return ordinal, err == nil
 }
 
-// patch has a pod require something of its node beside what it requires already. One of its terms has to match, so each of
-// them gets the requirement.
+// patch adds a requirement to the node affinity of a pod. Any one of its terms is enough, so each term gets the requirement.
 func patch(spec *corev1.PodSpec, requirement corev1.NodeSelectorRequirement) ([]byte, error) {
 	const affinity = "/spec/affinity"
 	required := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{requirement}}}}
@@ -142,7 +141,7 @@ func patch(spec *corev1.PodSpec, requirement corev1.NodeSelectorRequirement) ([]
 		case len(term.MatchFields) > 0:
 			operations = append(operations, shell.Add(path, []corev1.NodeSelectorRequirement{requirement}))
 		}
-		// An empty term matches no node, and would match some with the requirement.
+		// An empty term matches no node. With the requirement it would match some.
 	}
 	return json.Marshal(operations)
 }

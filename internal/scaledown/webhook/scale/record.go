@@ -25,52 +25,52 @@ import (
 )
 
 const (
-	// lookEvery is how often the leader looks at records. It leaves a record alone at the first look: the API server needs a moment
-	// to store the write that it has just got an answer about.
+	// lookEvery is the interval at which the leader looks at records. It skips a record at the first look: the API server needs a moment
+	// to store the write after the webhook's answer.
 	lookEvery = time.Second
-	// storeTimeout is how long a write may take to be stored. One that is not stored by then was refused elsewhere, or has conflicted.
-	// It also bounds each attempt to note a record, because webhooks of other owners may be slow to judge the annotations.
+	// storeTimeout is how long a write may take to be stored. After that it was refused elsewhere, or has conflicted.
+	// It also bounds each attempt to annotate a workload, because webhooks of other owners may be slow.
 	storeTimeout = 15 * time.Second
-	// maxAttempts is how many records are noted at a time, and longestBackoff how long one that fails again and again waits.
+	// maxAttempts bounds the concurrent attempts, and longestBackoff the wait after repeated failures.
 	maxAttempts    = 10
 	longestBackoff = time.Minute
 )
 
-// record is what is wanted of a workload whose scale was written.
+// record has the wanted replicas of a workload whose scale was written.
 type record struct {
-	Request   types.UID   `json:"request"` // so that two records of a workload never read the same
+	Request   types.UID   `json:"request"` // makes records of a workload unique
 	Kind      pacing.Kind `json:"kind"`
 	Namespace string      `json:"namespace"`
 	Name      string      `json:"name"`
 	UID       types.UID   `json:"uid"`
-	// Replicas are those that the write gives the workload. What is wanted counts once it has them.
+	// Replicas is the number in the write. The record counts once the workload has it.
 	Replicas int32 `json:"replicas"`
-	// Wanted is nil if nothing more is.
+	// Wanted is nil if the scale-down ends.
 	Wanted *int32 `json:"wanted,omitempty"`
 }
 
-// errNotStored says that the write, which a record is about, is not stored.
+// errNotStored reports that the write of a record is not stored.
 var errNotStored = errors.New("the write is not stored")
 
-// records are in a ConfigMap from before the answer to a write until the leader has the workload say what is wanted of it. So a
-// process that ends in between loses nothing.
+// records are stored in a ConfigMap before the answer to a write, until the leader has annotated the workload. So a process that ends in
+// between loses nothing.
 type records struct {
 	live   client.Reader
 	writer client.Writer
 	object types.NamespacedName
 	clock  clock.Clock
 	log    logr.Logger
-	// seen are the records that the leader has seen, and attempts those that it is noting.
+	// seen are the records that the leader has seen, and attempts its running attempts.
 	seen     map[types.UID]*observation
 	attempts errgroup.Group
 }
 
-// observation is a record as it is stored, and since when.
+// observation is a stored record, and since when the leader has seen it.
 type observation struct {
 	text  string
 	since time.Time
-	busy  atomic.Bool // an attempt is under way, and has the backoff for itself
-	// backoff spaces attempts that fail.
+	busy  atomic.Bool // an attempt is running, and owns the backoff
+	// backoff spaces failed attempts.
 	backoff shell.Backoff
 }
 
@@ -83,7 +83,7 @@ func newRecords(live client.Reader, writer client.Writer, namespace string, log 
 	return r
 }
 
-// store stores a record, in place of an older one of the workload.
+// store stores a record. It replaces an older one of the workload.
 func (r *records) store(ctx context.Context, what record) error {
 	encoded, err := json.Marshal(what)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *records) store(ctx context.Context, what record) error {
 	return nil
 }
 
-// annotate writes the annotations of a workload by its record, and removes that.
+// annotate writes the annotations of a workload by its record, and removes the record.
 func (r *records) annotate(ctx context.Context, uid types.UID, text string) error {
 	var what record
 	if err := json.Unmarshal([]byte(text), &what); err != nil || what.UID != uid {
@@ -117,7 +117,7 @@ func (r *records) annotate(ctx context.Context, uid types.UID, text string) erro
 	switch {
 	case err != nil:
 		return err
-	case all[string(uid)] != text: // another process was quicker, or a newer one counts
+	case all[string(uid)] != text: // another process was faster, or a newer record exists
 		return nil
 	case w == nil || w.Object.GetUID() != uid:
 		return r.remove(ctx, uid, text)
@@ -133,7 +133,7 @@ func (r *records) annotate(ctx context.Context, uid types.UID, text string) erro
 	return r.remove(ctx, uid, text)
 }
 
-// remove removes a record, unless a newer one is in its place.
+// remove removes a record, unless a newer one has replaced it.
 func (r *records) remove(ctx context.Context, uid types.UID, text string) error {
 	path := shell.Pointer("data", string(uid))
 	body, err := json.Marshal([]shell.Operation{shell.Test(path, text), shell.Remove(path)})
@@ -175,8 +175,8 @@ func (r *records) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (r *records) NeedLeaderElection() bool { return true }
 
-// look begins an attempt for each record that is neither new nor to wait. It does not wait for attempts, so that a record of one
-// workload holds up no other.
+// look starts an attempt for each record that is neither new nor waiting. It does not wait for attempts, so that no record delays
+// another.
 func (r *records) look(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -210,7 +210,7 @@ func (r *records) look(ctx context.Context) error {
 	return nil
 }
 
-// attempt has the workload of a record say what is wanted of it. If that fails, the next attempt waits, longer each time.
+// attempt annotates the workload of a record. After each failure the next attempt waits longer.
 func (r *records) attempt(ctx context.Context, uid types.UID, o *observation) {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -1,16 +1,16 @@
-// Package scale is the admission webhook that holds scale-downs to TopologyDisruptionBudgets, in namespaces with the label
-// v1alpha1.PaceScaleDown. Package pacing says how far a workload may be scaled down now. The webhook is asked about writes of
+// Package scale is the admission webhook that enforces TopologyDisruptionBudgets for scale-downs, in namespaces with the label
+// v1alpha1.PaceScaleDown. Package pacing decides how far a workload may be scaled down now. The API server asks about writes of
 // workloads and of their subresource scale.
 //
-// With PaceDeny a scale-down that budgets do not allow whole is refused with the code 429, and what would be
-// allowed now. With PaceClamp the number is raised to that, and the one that was asked for is kept in
-// v1alpha1.AnnotationWantedReplicas: the controller in internal/scaledown/controller goes on with it, by writes that change nothing, of
-// which the webhook makes the next step. So all steps are reserved in one place, and field managers see
-// that the number is still of who wrote it: a server-side apply of the same manifest conflicts with no one.
+// With PaceDeny, a scale-down that budgets allow only in part is refused with the code 429 and the number that is
+// allowed now. With PaceClamp, the number is raised to that, and the requested one is kept in
+// v1alpha1.AnnotationWantedReplicas. The controller in internal/scaledown/controller continues the scale-down by writes that change
+// nothing. The webhook turns each into the next step. So all steps are reserved in one place, and the field manager of
+// the number stays the same: a server-side apply of the same manifest does not conflict.
 //
-// The object of a write of the subresource has no annotations. What it wants is stored in a ConfigMap before the answer. The leader
-// writes the annotations a moment later: before, they would make the write conflict, if it carries the version of the workload as
-// those of a HorizontalPodAutoscaler do. A write of the number that is wanted already changes nothing.
+// A write of the subresource has no annotations. Its wanted number is stored in a ConfigMap before the answer. The leader
+// writes the annotations a moment later. Earlier, they would make the write conflict if it carries the version of the workload, as
+// those of a HorizontalPodAutoscaler do. A write of the already wanted number changes nothing.
 //
 // # How it is installed
 //
@@ -45,7 +45,7 @@ import (
 // Path is where the webhook of a kind is served.
 func Path(kind pacing.Kind) string { return "/pace-" + strings.ToLower(string(kind)) }
 
-// timeout is how long a review may take. The API server waits 5 s, and then does not say what was slow.
+// timeout bounds a review. The API server waits 5 s, and its own message does not name the cause.
 const timeout = 4 * time.Second
 
 // pacer is the part of pacing.Pacer that the webhook asks.
@@ -56,7 +56,7 @@ type pacer interface {
 // Options are what the webhook depends on.
 type Options struct {
 	Pacer *pacing.Pacer
-	// User is the controller's name at the API server, and Namespace where v1alpha1.ConfigMapScaleDowns is.
+	// User is the controller's user name, and Namespace that of v1alpha1.ConfigMapScaleDowns.
 	User, Namespace string
 	// Metrics are those of all webhooks of the process.
 	Metrics *admission.Metrics
@@ -90,7 +90,7 @@ type judge struct {
 	pacer      pacer
 	namespaces client.Reader
 	live       client.Reader
-	// keep stores what is wanted of a workload. It counts once the workload has the replicas of the record.
+	// keep stores a record. It counts once the workload has the replicas of the record.
 	keep func(context.Context, record) error
 }
 
@@ -101,7 +101,7 @@ func (j judge) judge(ctx context.Context, request *admission.Request, object, st
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	w, err := j.read(ctx, request, object, stored)
-	if err != nil || w == nil || w.after.Replicas < 0 { // which the API server refuses
+	if err != nil || w == nil || w.after.Replicas < 0 { // the API server refuses a negative number
 		return admission.Verdict{Result: admission.Skipped}, err
 	}
 	mode, err := pacing.ReadMode(ctx, j.namespaces, w.after)
@@ -117,25 +117,25 @@ func (j judge) judge(ctx context.Context, request *admission.Request, object, st
 	return admission.Verdict{Result: admission.Skipped}, nil
 }
 
-// write is that of a workload, or of its scale.
+// write is a write of a workload or of its scale.
 type write struct {
-	// before is the workload as it is stored, and after as it is written. A write of the scale changes the replicas only.
+	// before is the stored workload, and after the written one. A write of the scale changes only the replicas.
 	before, after pacing.Workload
 	ofScale       bool
 	dryRun        bool
-	// next says that the controller asks for the next step.
+	// next says that the controller requests the next step.
 	next    bool
 	request types.UID
 	holder  string
 }
 
-// record makes the record of a write: what it gives the workload, and what is wanted.
+// record makes the record of a write.
 func (w *write) record(kind pacing.Kind, replicas int32, wanted *int32) record {
 	o := w.before.Object
 	return record{Request: w.request, Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Replicas: replicas, Wanted: wanted}
 }
 
-// read reads a write. It returns nil if the workload has gone.
+// read reads a write. It returns nil if the workload is gone.
 func (j judge) read(ctx context.Context, request *admission.Request, object, stored []byte) (*write, error) {
 	w := &write{ofScale: request.SubResource == "scale", dryRun: request.DryRun, request: types.UID(request.UID), holder: "scale/" + request.UID}
 	if !w.ofScale {
@@ -167,14 +167,14 @@ func (j judge) read(ctx context.Context, request *admission.Request, object, sto
 	return w, nil
 }
 
-// isSpecSame compares the specs of workloads as the API server writes them. The controller also restores templates, for
-// DomainRollouts, and then asks for no next step.
+// isSpecSame compares the specs of workloads as the API server encodes them. The controller also restores templates, for
+// DomainRollouts, which requests no step.
 func isSpecSame(stored, object []byte) bool {
 	var before, after struct{ Spec json.RawMessage }
 	return json.Unmarshal(stored, &before) == nil && json.Unmarshal(object, &after) == nil && bytes.Equal(before.Spec, after.Spec)
 }
 
-// deny refuses a scale-down that is not allowed whole.
+// deny refuses a scale-down that is allowed only in part.
 func (j judge) deny(ctx context.Context, w *write) (admission.Verdict, error) {
 	if w.after.Replicas >= w.before.Replicas {
 		return admission.Verdict{}, nil
@@ -193,7 +193,7 @@ func may(w pacing.Workload, replicas int32) string {
 	return fmt.Sprintf("%s may become %d now", w, replicas)
 }
 
-// clamp lets as many pods go as may.
+// clamp reduces a scale-down to the allowed part.
 func (j judge) clamp(ctx context.Context, w *write) (admission.Verdict, error) {
 	wanted := w.after.Replicas
 	switch known := w.before.Wanted; {
@@ -202,7 +202,7 @@ func (j judge) clamp(ctx context.Context, w *write) (admission.Verdict, error) {
 	case wanted >= w.before.Replicas:
 		return j.end(ctx, w)
 	case known != nil && *known == wanted:
-		// The controller goes on with it.
+		// The controller continues it.
 		return j.grant(ctx, w, wanted, w.before.Replicas, "")
 	}
 	answer, err := j.pacer.Ask(ctx, pacing.Question{Workload: w.before, Wanted: wanted, Holder: w.holder, DryRun: w.dryRun})
@@ -210,14 +210,13 @@ func (j judge) clamp(ctx context.Context, w *write) (admission.Verdict, error) {
 		if w.next {
 			return admission.Verdict{}, err
 		}
-		// Nothing goes for now, and the controller tries again.
+		// Nothing is removed now, and the controller tries again.
 		answer = pacing.Answer{Replicas: w.before.Replicas, Denial: err.Error()}
 	}
 	return j.grant(ctx, w, wanted, answer.Replicas, answer.Denial)
 }
 
-// end is the verdict about a write that scales nothing down. It also ends a scale-down that the workload's annotations do not have
-// yet.
+// end is the verdict about a write without a scale-down. It also ends a scale-down that is not annotated yet.
 func (j judge) end(ctx context.Context, w *write) (admission.Verdict, error) {
 	if w.ofScale && !w.dryRun {
 		return admission.Verdict{}, j.keep(ctx, w.record(j.kind, w.after.Replicas, nil))
@@ -225,7 +224,7 @@ func (j judge) end(ctx context.Context, w *write) (admission.Verdict, error) {
 	return admission.Verdict{}, nil
 }
 
-// grant gives a workload as many replicas as it may have.
+// grant sets the allowed number of replicas.
 func (j judge) grant(ctx context.Context, w *write, wanted, replicas int32, denial string) (admission.Verdict, error) {
 	verdict := admission.Verdict{Result: admission.Changed}
 	if replicas > wanted && denial != "" && !w.next {
@@ -253,7 +252,7 @@ func (j judge) grant(ctx context.Context, w *write, wanted, replicas int32, deni
 	return verdict, err
 }
 
-// marks returns the changes by which a workload's annotations say what is wanted of it. There are none if it has that already.
+// marks returns the changes of a workload's annotations to the wanted replicas. Correct annotations need none.
 func marks(object client.Object, wanted, replicas int32) (patch []shell.Operation) {
 	values := map[string]string{}
 	if replicas > wanted {
