@@ -7,7 +7,6 @@
 package image
 
 import (
-	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"encoding/pem"
@@ -29,6 +28,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 
+	"vicinity.dev/vicinity/hack/release/archive"
 	"vicinity.dev/vicinity/hack/release/program"
 	"vicinity.dev/vicinity/hack/release/source"
 )
@@ -124,11 +124,11 @@ func one(s source.Source, p program.Program, platform program.Platform, file str
 		level = gzip.BestSpeed
 	}
 	for _, part := range []struct {
-		files   []entry
+		files   []archive.File
 		comment string
 	}{
 		{base(), "certificates and users"},
-		{[]entry{{p.Name, 0o755, content}}, p.Name},
+		{[]archive.File{{Name: p.Name, Mode: 0o755, Content: content}}, p.Name},
 	} {
 		layer, err := layer(part.files, level)
 		if err != nil {
@@ -160,8 +160,8 @@ func one(s source.Source, p program.Program, platform program.Platform, file str
 	return mutate.Annotations(image, labels).(v1.Image), nil
 }
 
-func layer(files []entry, level int) (v1.Layer, error) {
-	packed, err := pack(files)
+func layer(files []archive.File, level int) (v1.Layer, error) {
+	packed, err := archive.Tar(time.Unix(0, 0), files)
 	if err != nil {
 		return nil, err
 	}
@@ -204,23 +204,15 @@ const (
 	group  = "root:x:0:\nnonroot:x:65532:\n"
 )
 
-// entry is a file of an archive, or a folder, which has no content and a name that ends in a
-// slash.
-type entry struct {
-	name    string
-	mode    int64
-	content []byte
-}
-
 // base are the files that all images have.
-func base() []entry {
-	return []entry{
-		{"etc/", 0o755, nil},
-		{"etc/group", 0o644, []byte(group)},
-		{"etc/passwd", 0o644, []byte(passwd)},
-		{"etc/ssl/", 0o755, nil},
-		{"etc/ssl/certs/", 0o755, nil},
-		{"etc/ssl/certs/ca-certificates.crt", 0o644, certificates()},
+func base() []archive.File {
+	return []archive.File{
+		{Name: "etc/", Mode: 0o755},
+		{Name: "etc/group", Mode: 0o644, Content: []byte(group)},
+		{Name: "etc/passwd", Mode: 0o644, Content: []byte(passwd)},
+		{Name: "etc/ssl/", Mode: 0o755},
+		{Name: "etc/ssl/certs/", Mode: 0o755},
+		{Name: "etc/ssl/certs/ca-certificates.crt", Mode: 0o644, Content: certificates()},
 	}
 }
 
@@ -235,29 +227,6 @@ func certificates() []byte {
 		}
 	}
 	return text.Bytes()
-}
-
-// pack makes an archive. Its files have the same time in every release, so that the same files
-// make the same bytes.
-func pack(entries []entry) ([]byte, error) {
-	var packed bytes.Buffer
-	writer := tar.NewWriter(&packed)
-	for _, e := range entries {
-		header := &tar.Header{Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: e.name, Mode: e.mode, Size: int64(len(e.content)), ModTime: time.Unix(0, 0)}
-		if e.content == nil {
-			header.Typeflag = tar.TypeDir
-		}
-		if err := writer.WriteHeader(header); err != nil {
-			return nil, fmt.Errorf("packing %s: %w", e.name, err)
-		}
-		if _, err := writer.Write(e.content); err != nil {
-			return nil, fmt.Errorf("packing %s: %w", e.name, err)
-		}
-	}
-	if err := writer.Close(); err != nil {
-		return nil, fmt.Errorf("packing: %w", err)
-	}
-	return packed.Bytes(), nil
 }
 
 // Write writes the archives of an image into a folder: one for each platform, as docker save
@@ -305,19 +274,19 @@ func (s Set) writeLayout(path string) (err error) {
 	if err := made.AppendIndex(s.Index, layout.WithAnnotations(map[string]string{refName: s.Version})); err != nil {
 		return err
 	}
-	var files []entry
+	var files []archive.File
 	err = fs.WalkDir(os.DirFS(folder), ".", func(name string, found fs.DirEntry, err error) error {
 		if err != nil || found.IsDir() {
 			return err
 		}
 		content, err := os.ReadFile(filepath.Join(folder, name))
-		files = append(files, entry{name, 0o644, content})
+		files = append(files, archive.File{Name: name, Mode: 0o644, Content: content})
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	packed, err := pack(files)
+	packed, err := archive.Tar(time.Unix(0, 0), files)
 	if err != nil {
 		return err
 	}

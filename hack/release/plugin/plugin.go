@@ -3,7 +3,6 @@
 package plugin
 
 import (
-	"archive/tar"
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
@@ -17,19 +16,13 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"vicinity.dev/vicinity/hack/release/archive"
 	"vicinity.dev/vicinity/hack/release/program"
 	"vicinity.dev/vicinity/hack/release/source"
 )
 
 // Name is that of the program in the archives, by which kubectl finds it.
 const Name = "kubectl-vicinity"
-
-// file is what an archive has.
-type file struct {
-	name    string
-	mode    os.FileMode
-	content []byte
-}
 
 // Archive returns the archive of a compiled program and the license, and its name: a zip for
 // Windows, and else a tar.gz. The same files make the same bytes.
@@ -38,7 +31,7 @@ func Archive(s source.Source, platform program.Platform, compiled string, licens
 	if err != nil {
 		return "", nil, err
 	}
-	files := []file{{"LICENSE", 0o644, license}, {platform.File(Name), 0o755, built}}
+	files := []archive.File{{Name: "LICENSE", Mode: 0o644, Content: license}, {Name: platform.File(Name), Mode: 0o755, Content: built}}
 	name = fmt.Sprintf("%s-%s-%s", Name, s.Version, platform.Hyphened())
 	if platform.OS == "windows" {
 		content, err = zipped(s.Time, files)
@@ -48,34 +41,29 @@ func Archive(s source.Source, platform program.Platform, compiled string, licens
 	return name + ".tar.gz", content, err
 }
 
-func tarred(at time.Time, files []file) ([]byte, error) {
+func tarred(changed time.Time, files []archive.File) ([]byte, error) {
+	unpacked, err := archive.Tar(changed, files)
+	if err != nil {
+		return nil, err
+	}
 	var packed bytes.Buffer
 	compressor := gzip.NewWriter(&packed)
-	writer := tar.NewWriter(compressor)
-	for _, f := range files {
-		header := &tar.Header{Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: f.name, Mode: int64(f.mode), Size: int64(len(f.content)), ModTime: at}
-		if err := writer.WriteHeader(header); err != nil {
-			return nil, err
-		}
-		if _, err := writer.Write(f.content); err != nil {
-			return nil, err
-		}
-	}
-	err := errors.Join(writer.Close(), compressor.Close())
+	_, err = compressor.Write(unpacked)
+	err = errors.Join(err, compressor.Close())
 	return packed.Bytes(), err
 }
 
-func zipped(at time.Time, files []file) ([]byte, error) {
+func zipped(at time.Time, files []archive.File) ([]byte, error) {
 	var packed bytes.Buffer
 	writer := zip.NewWriter(&packed)
 	for _, f := range files {
-		header := &zip.FileHeader{Name: f.name, Method: zip.Deflate, Modified: at}
-		header.SetMode(f.mode)
+		header := &zip.FileHeader{Name: f.Name, Method: zip.Deflate, Modified: at}
+		header.SetMode(f.Mode)
 		to, err := writer.CreateHeader(header)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := to.Write(f.content); err != nil {
+		if _, err := to.Write(f.Content); err != nil {
 			return nil, err
 		}
 	}

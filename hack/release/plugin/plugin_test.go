@@ -19,7 +19,7 @@ import (
 
 var from = source.Source{Version: "1.2.3", Time: time.Unix(1700000000, 0).UTC()}
 
-func archive(t *testing.T, platform program.Platform) (string, []byte) {
+func buildArchive(t *testing.T, platform program.Platform) (string, []byte) {
 	t.Helper()
 	compiled := filepath.Join(t.TempDir(), "vicinity")
 	if err := os.WriteFile(compiled, []byte("program"), 0o755); err != nil {
@@ -36,7 +36,7 @@ func archive(t *testing.T, platform program.Platform) (string, []byte) {
 }
 
 func TestArchiveOfUnix(t *testing.T) {
-	name, content := archive(t, program.Platform{OS: "darwin", Architecture: "arm64"})
+	name, content := buildArchive(t, program.Platform{OS: "darwin", Architecture: "arm64"})
 	if name != "kubectl-vicinity-1.2.3-darwin-arm64.tar.gz" {
 		t.Errorf("the archive is %s", name)
 	}
