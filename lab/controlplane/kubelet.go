@@ -174,10 +174,8 @@ func (f flags) kubeletConfig(node shape.Node) ([]byte, error) {
 		// How soon volumes follow their objects.
 		"syncFrequency": "10s",
 	}
-	if _, err := os.Stat(machineResolver); err != nil {
+	if _, err := os.Stat(cri.MachineResolver); err != nil {
 		config["resolvConf"] = ""
 	}
 	return yaml.Marshal(config)
 }
-
-const machineResolver = "/etc/resolv.conf"

@@ -142,10 +142,10 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	}
 	resolver := filepath.Join(s.folder, resolverFile)
 	if _, err := os.Stat(resolver); errors.Is(err, fs.ErrNotExist) && image.Alone {
-		resolver = machineResolver // which others see among the machine's files
+		resolver = MachineResolver // which others see among the machine's files
 	}
 	if _, err := os.Stat(resolver); err == nil {
-		spec.Mounts = append(spec.Mounts, mount{Source: resolver, Target: machineResolver})
+		spec.Mounts = append(spec.Mounts, mount{Source: resolver, Target: MachineResolver})
 	}
 	for _, m := range config.Mounts {
 		spec.Mounts = append(spec.Mounts, mount{Source: m.HostPath, Target: m.ContainerPath, ReadOnly: m.Readonly})

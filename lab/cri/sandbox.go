@@ -165,8 +165,8 @@ func (n *node) makeSandbox(s *sandbox) error {
 	return s.save()
 }
 
-// machineResolver is the machine's resolv.conf.
-const machineResolver = "/etc/resolv.conf"
+// MachineResolver is the machine's resolv.conf.
+const MachineResolver = "/etc/resolv.conf"
 
 // writeResolver writes the resolv.conf of the sandbox as the kubelet says it.
 func (s *sandbox) writeResolver() error {

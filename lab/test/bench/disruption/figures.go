@@ -43,10 +43,10 @@ func (f *figures) String() string {
 		row("  admitted beyond the budget", fmt.Sprint(g.OverBudget+g.Unreserved), "0")
 		row("  admitted in a second", fmt.Sprintf("%.0f", g.PerSecond()), "as natively")
 		row("  answered in a second", fmt.Sprintf("%.0f", float64(len(g.Times))/g.Took.Seconds()), "")
-		row("  until answered: p50, p99", milliseconds(meter.Quantile(g.Times, 0.5))+", "+milliseconds(meter.Quantile(g.Times, 0.99)), "")
-		row("  of that in the webhook, at most: p50, p99", milliseconds(g.Webhook.Quantile(0.5))+", "+milliseconds(g.Webhook.Quantile(0.99)), "under 100.0 ms")
+		row("  until answered: p50, p99", meter.FormatMilliseconds(meter.Quantile(g.Times, 0.5))+", "+meter.FormatMilliseconds(meter.Quantile(g.Times, 0.99)), "")
+		row("  of that in the webhook, at most: p50, p99", meter.FormatMilliseconds(g.Webhook.Quantile(0.5))+", "+meter.FormatMilliseconds(g.Webhook.Quantile(0.99)), "under 100.0 ms")
 		row("  under PodDisruptionBudgets: admitted, answered in a second; p99", fmt.Sprintf("%.0f, %.0f; %s",
-			part.than.PerSecond(), float64(len(part.than.Times))/max(part.than.Took.Seconds(), 1e-9), milliseconds(meter.Quantile(part.than.Times, 0.99))), "")
+			part.than.PerSecond(), float64(len(part.than.Times))/max(part.than.Took.Seconds(), 1e-9), meter.FormatMilliseconds(meter.Quantile(part.than.Times, 0.99))), "")
 		row("  API calls for each pod, for each answer", fmt.Sprintf("%.2f, %.2f", g.Calls/float64(max(1, g.Admitted)), g.Calls/float64(max(1, g.Admitted+g.Refused))), "at most 2.5")
 		row("  reservations in one write", fmt.Sprintf("%.2f", float64(g.Reservations)/float64(max(1, g.Writes))), "")
 		row("  a death was not known for, at most", fmt.Sprintf("%.0f s", g.Unseen.Seconds()), "")
@@ -82,7 +82,7 @@ func (f *figures) others(row func(what, measured, aim string)) {
 	row("  zones down at a time, at most", fmt.Sprint(f.byZone.Report.Disturbed), "1")
 	refusals, perRefusal := f.refusals()
 	row(fmt.Sprintf("drainers of %d nodes ask every second in vain", nodes), fmt.Sprintf("%.0f refusals a second", refusals), "")
-	row("  until refused: p50, p99", milliseconds(meter.Quantile(f.retry.Times, 0.5))+", "+milliseconds(meter.Quantile(f.retry.Times, 0.99)), "")
+	row("  until refused: p50, p99", meter.FormatMilliseconds(meter.Quantile(f.retry.Times, 0.5))+", "+meter.FormatMilliseconds(meter.Quantile(f.retry.Times, 0.99)), "")
 	row("  not answered in time", fmt.Sprint(f.retry.Failed), "0")
 	row("  API calls for each, writes in all", fmt.Sprintf("%.2f, %d", perRefusal, f.retry.Writes), "")
 	row(fmt.Sprintf("a StatefulSet of %d pods is updated, each starts in %s: time, zones down at a time, API calls per pod", pods, startTime), "", "")
@@ -100,5 +100,3 @@ var updaterNames = map[evictions.Updater]string{
 	evictions.ByRollout: "a DomainRollout, zone by zone", evictions.ByEvictor: "a controller that evicts what it is let",
 	evictions.ByNativeMax: "its own rolling update, as many pods at a time as a zone has", evictions.ByNative: "its own rolling update, a pod at a time",
 }
-
-func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", meter.Milliseconds(d)) }

@@ -4,6 +4,7 @@ package meter
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -23,6 +24,9 @@ func Quantile(times []time.Duration, share float64) time.Duration {
 
 // Milliseconds converts a duration.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// FormatMilliseconds writes a duration with one decimal and its unit.
+func FormatMilliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", Milliseconds(d)) }
 
 // Microseconds converts a duration.
 func Microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -69,13 +69,13 @@ func (f *figures) String() string {
 		f.convergeServiceWrites, f.convergeWrites-f.convergeSliceWrites-f.convergeServiceWrites), "")
 	answered := slices.Concat(f.added, f.removed) // the times until hints were written
 	row(fmt.Sprintf("changes, %d a second", rate), fmt.Sprintf("%d: %d endpoints more, %d less", len(f.own), len(f.added), len(f.removed)+f.untouched), "")
-	row("  until hints are written: p50", milliseconds(meter.Quantile(answered, 0.5)), "")
-	row("  until hints are written: p99", milliseconds(meter.Quantile(answered, 0.99)), "under "+milliseconds(aimChange))
+	row("  until hints are written: p50", meter.FormatMilliseconds(meter.Quantile(answered, 0.5)), "")
+	row("  until hints are written: p99", meter.FormatMilliseconds(meter.Quantile(answered, 0.99)), "under "+meter.FormatMilliseconds(aimChange))
 	row("  one endpoint more: p50, p99, most", spread(f.added), "")
 	row("  one endpoint less: p50, p99, most", spread(f.removed), "")
 	row("  of that the change's own write", spread(f.own), "")
 	row("  endpoints less that needed no hints", fmt.Sprint(f.untouched), "")
-	row("  CPU", fmt.Sprintf("%s, %s a change", seconds(f.changeCPU), milliseconds(f.changeCPU/time.Duration(max(1, len(f.own))))), "")
+	row("  CPU", fmt.Sprintf("%s, %s a change", seconds(f.changeCPU), meter.FormatMilliseconds(f.changeCPU/time.Duration(max(1, len(f.own))))), "")
 	row("  API writes", fmt.Sprint(f.changeWrites), "")
 	row("peak resident memory", mebibytes(f.memory), "under "+mebibytes(aimMemory))
 	return meter.Table(rows) + fmt.Sprintf("RESULT nodes=%d services=%d endpoints=%d converge_s=%.1f cpu_s=%.1f rss_mib=%d change_p50_ms=%.1f change_p99_ms=%.1f writes=%d\n",
@@ -84,11 +84,9 @@ func (f *figures) String() string {
 }
 
 func spread(times []time.Duration) string {
-	return fmt.Sprintf("%s, %s, %s", milliseconds(meter.Quantile(times, 0.5)), milliseconds(meter.Quantile(times, 0.99)), milliseconds(meter.Quantile(times, 1)))
+	return fmt.Sprintf("%s, %s, %s", meter.FormatMilliseconds(meter.Quantile(times, 0.5)), meter.FormatMilliseconds(meter.Quantile(times, 0.99)), meter.FormatMilliseconds(meter.Quantile(times, 1)))
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
-
-func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", meter.Milliseconds(d)) }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
