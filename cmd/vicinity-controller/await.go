@@ -15,18 +15,18 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// apiWait is how long the API server may be away at the start, how long an attempt to reach it
-// may take, and how often there is one.
+// apiWait says how long a start may wait for the API server, how long one attempt may take, and how
+// often to try.
 type apiWait struct{ limit, attempt, period time.Duration }
 
-// usualAPIWait is shorter than what the chart's startup probe allows.
+// usualAPIWait is shorter than the chart's startup probe allows.
 func usualAPIWait() apiWait {
 	return apiWait{limit: 90 * time.Second, attempt: 5 * time.Second, period: 250 * time.Millisecond}
 }
 
-// awaitAPI waits until the API server answers, even if it refuses. The manager ends at once
-// without it, and where vicinity-proxy serves all Services, the two of a node start together:
-// until the proxy has programmed its rules, a pod does not reach the API server.
+// awaitAPI waits until the API server answers, even if it refuses, or until ctx ends, which is no
+// error. The manager exits at once without an API server. Where vicinity-proxy serves all Services,
+// a pod cannot reach the API server until the node's proxy has programmed its rules.
 func awaitAPI(ctx context.Context, api *rest.Config, log logr.Logger, w apiWait) error {
 	asking := rest.CopyConfig(api)
 	asking.Timeout = w.attempt
@@ -47,7 +47,7 @@ func awaitAPI(ctx context.Context, api *rest.Config, log logr.Logger, w apiWait)
 		return false, nil
 	})
 	switch {
-	case err == nil:
+	case err == nil || ctx.Err() != nil:
 		return nil
 	case wait.Interrupted(err):
 		return fmt.Errorf("reaching the API server for %s: %w", w.limit, last)
@@ -55,8 +55,8 @@ func awaitAPI(ctx context.Context, api *rest.Config, log logr.Logger, w apiWait)
 	return fmt.Errorf("reaching the API server: %w", err)
 }
 
-// ask returns an error unless the API server answers. An error of a server may be that of a
-// load balancer, whose API servers are away.
+// ask returns an error unless the API server answers. A 5xx may come from a load balancer that has
+// no API server.
 func ask(ctx context.Context, client *discovery.DiscoveryClient) error {
 	err := client.RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 	var answer apierrors.APIStatus

@@ -65,10 +65,7 @@ func (c *config) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	switch err := awaitAPI(ctx, api, logger, usualAPIWait()); {
-	case ctx.Err() != nil:
-		return nil // as when the manager is asked to end
-	case err != nil:
+	if err := awaitAPI(ctx, api, logger, usualAPIWait()); err != nil || ctx.Err() != nil {
 		return err
 	}
 	leave := &farewell{}
