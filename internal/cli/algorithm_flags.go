@@ -19,7 +19,7 @@ type algorithmFlags struct {
 
 func (f *algorithmFlags) add(flags *pflag.FlagSet, known []allocate.Algorithm) {
 	flags.StringSliceVar(&f.names, "algorithm", []string{"all"}, "`LIST` of algorithms, or all: "+joinNames(known))
-	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups if the list of algorithms has one that needs them)")
+	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups if a listed algorithm needs them)")
 }
 
 // read checks what is given. note names the algorithms that "all" leaves out, since the delivery

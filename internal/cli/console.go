@@ -28,18 +28,17 @@ func newConsoleCommand(s command.Streams, reach connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console",
 		Short: "Serve pages about a cluster to a browser on this machine",
-		Long: `Console serves pages that show a cluster as it is now, and prints the address to open: zones
-and nodes; Services with what is planned for their traffic beside what was measured; one
-Service with the reasons; the addresses that a client gets for a name; budgets and rollouts;
-and what a change would do. They show what explain, status and plan tell, and follow the
-cluster by themselves. The same values are served as JSON below /api/v1.
+		Long: `Console serves pages that show a cluster as it is now, and prints the address to open. They
+show zones and nodes, the planned and the measured traffic of Services, the addresses that a
+client gets for a name, budgets, rollouts, and what a change would do. The pages follow the
+cluster. The same values are JSON below /api/v1.
 
-It reads with the rights of its user and never writes. What may not be read is said on the
-pages with the right that is missing; -n restricts it to one namespace. Whoever has the
-address that it prints can open it on this machine, until the command ends. It listens on an
-address of the machine itself only; from elsewhere use a tunnel, such as ssh -L.
+It reads with your rights and never writes. The pages name each permission that is missing;
+-n limits them to one namespace. Any user of this machine who has the printed address can
+open the pages until the command ends. It listens on a loopback address only: from elsewhere
+use a tunnel such as ssh -L.
 
-What it must be allowed to read is in docs/reference/permissions.md.`,
+docs/reference/permissions.md lists the permissions.`,
 		Example: `  vicinity console
   vicinity console --context production --port 8480
   vicinity console -n shop --traffic-interval 0`,
@@ -47,12 +46,12 @@ What it must be allowed to read is in docs/reference/permissions.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), s, reach) },
 	}
 	flags := cmd.Flags()
-	f.cluster.add(flags, "read one `NAMESPACE` only")
+	f.cluster.add(flags, "read only one `NAMESPACE`")
 	flags.StringVar(&f.address, "address", "127.0.0.1", "`ADDRESS` of this machine to listen on: 127.0.0.1 or ::1")
-	flags.IntVar(&f.port, "port", 0, "`PORT` to listen on (default one that is free)")
-	flags.DurationVar(&f.trafficEvery, "traffic-interval", 15*time.Second, "how often to ask vicinity-proxy on all nodes what it has counted, while someone looks; 0 for never")
-	flags.StringVar(&f.names.zone, "zone", "cluster.local", "`DOMAIN` of the cluster, for names")
-	flags.BoolVar(&f.names.plan, "plan", false, "the Corefile of the DNS server has the directive plan")
+	flags.IntVar(&f.port, "port", 0, "`PORT` to listen on (default any free port)")
+	flags.DurationVar(&f.trafficEvery, "traffic-interval", 15*time.Second, "how often to read the counts of vicinity-proxy on all nodes while a page is open; 0 for never")
+	flags.StringVar(&f.names.zone, "zone", "cluster.local", "`DOMAIN` of the cluster in DNS names")
+	flags.BoolVar(&f.names.plan, "plan", false, "the DNS server's Corefile has the directive plan")
 	return cmd
 }
 

@@ -33,18 +33,18 @@ func newConvertCommand(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert -f FILE",
 		Short: "Make TopologyDisruptionBudgets of other kinds of budgets",
-		Long: `Convert reads budgets and prints the TopologyDisruptionBudgets that mean the same, with
-comments where they differ: "allows more" is about evictions that the original refuses,
-"refuses more" about those that it lets through, and "assumes" about what it cannot know.
+		Long: `Convert reads budgets of other kinds and prints equivalent TopologyDisruptionBudgets.
+Comments name each difference: "allows more" is about evictions that the original refuses,
+"refuses more" about evictions that it allows, "assumes" about facts that are not in the
+manifests.
 
-It reads PodDisruptionBudgets of Kubernetes, ZoneAwarePodDisruptionBudgets of Grafana's
-rollout-operator and ZoneDisruptionBudgets of AWS' zone-aware controllers, in YAML or JSON,
-of one or many documents or lists, as kubectl prints them. It passes over other kinds, and
-says so. It needs no cluster and changes nothing.
+It reads PodDisruptionBudgets, ZoneAwarePodDisruptionBudgets of Grafana's rollout-operator and
+ZoneDisruptionBudgets of AWS' zone-aware controllers: YAML or JSON, documents or lists, as
+kubectl prints them. It lists the kinds that it ignores. It needs no cluster.
 
-What has no equivalent is not printed: a message says for which field and what to do, all
-other budgets are printed, and the exit code is 1. With --strict that is so too for budgets
-that allow more or assume something.`,
+For a budget without an equivalent, a message names the field and what to do. The other
+budgets are printed, and the exit code is 1. With --strict, budgets that allow more or assume
+something are such failures too.`,
 		Example: `  kubectl get pdb,zpdb,zdb -A -o yaml | vicinity convert -f - > budgets.yaml
   vicinity convert -f zpdb.yaml --zone-key example.com/rack
   vicinity convert -f pdb.yaml -o json | kubectl apply -f -`,
@@ -52,10 +52,10 @@ that allow more or assume something.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), s) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`FILE` of manifests, a directory of such files, or - for standard input; may be given several times")
-	flags.StringVar(&f.zoneKey, "zone-key", "", "`KEY` of the label of nodes that says their zone (default topology.kubernetes.io/zone)")
-	flags.StringVar(&f.groupBy, "group-by", "", "`KEY` of the label of pods that has what podNamePartitionRegex takes of their names (default apps.kubernetes.io/pod-index where that is the ordinal)")
-	flags.BoolVar(&f.strict, "strict", false, "leave out, as a failure, budgets that would allow more than the original or that assume something")
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`FILE` or directory of manifests, or - for standard input; can be repeated")
+	flags.StringVar(&f.zoneKey, "zone-key", "", "`KEY` of the node label for the zone (default topology.kubernetes.io/zone)")
+	flags.StringVar(&f.groupBy, "group-by", "", "`KEY` of the pod label that replaces podNamePartitionRegex (default apps.kubernetes.io/pod-index if the expression takes the ordinal)")
+	flags.BoolVar(&f.strict, "strict", false, "fail for budgets that would allow more than the original or assume something")
 	f.output.add(flags, "yaml", "json")
 	return cmd
 }

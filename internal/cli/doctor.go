@@ -29,23 +29,20 @@ func newDoctorCommand(s command.Streams, reach connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong in a cluster, and say what to do",
-		Long: `Doctor looks at a cluster and says what is wrong with it: versions, zones and regions
-of nodes, proxies that do not go by hints, the parts of Vicinity and whether they agree,
-webhooks and their certificates, Leases, CRDs, what an uninstall left, Services of which
-what they ask for has no effect, budgets that block for ever, and clocks. It can be run
-before Vicinity is installed, too.
+		Long: `Doctor checks a cluster: versions, zones and regions of nodes, proxies that ignore hints, the
+parts of Vicinity, webhooks and their certificates, Leases, CRDs, leftovers of an uninstall,
+Services whose request has no effect, budgets that never allow an eviction, and clocks. It
+works before Vicinity is installed, too.
 
-Each finding has an identifier, the object, one sentence of what is wrong, why it
-matters, the next command and a runbook. A problem is what does not work, a warning what
-works otherwise than was meant or soon will not, a notice no fault. docs/doctor.md lists
-all of them.
+Each finding has an identifier, the object, what is wrong, why it matters, the next command
+and a runbook. A problem does not work. A warning works otherwise than intended, or soon will
+not. A notice is not a fault. docs/doctor.md lists all findings.
 
-It reads only, by get and list, with your own rights. What you may not read it says, and
-takes for no fault. It asks the Service of Vicinity's webhooks for an answer by way of the
-API server, which takes "get" of "services/proxy".
+It only reads, by get and list, with your rights. It names what it may not read, and does not
+report that as a fault. To test the webhooks through the API server, it needs "get" of
+"services/proxy".
 
-The exit code is 0 without a problem, whatever warnings and notices there are, 1 with a
-problem, and 2 if the cluster could not be looked at.`,
+The exit code is 0 without a problem, 1 with a problem, and 2 if the cluster cannot be read.`,
 		Example: `  vicinity doctor
   vicinity doctor -n vicinity-system
   vicinity doctor -o json`,
@@ -55,7 +52,7 @@ problem, and 2 if the cluster could not be looked at.`,
 		},
 	}
 	flags := cmd.Flags()
-	f.cluster.add(flags, "look for Vicinity's own parts in one `NAMESPACE` (default all)")
+	f.cluster.add(flags, "`NAMESPACE` of Vicinity (default: look in all)")
 	f.output.add(flags, "text", "json", "yaml")
 	return cmd
 }

@@ -28,18 +28,17 @@ func newDynamicsCommand(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dynamics",
 		Short: "Show what the algorithms do to a Service that changes over time",
-		Long: `Dynamics plays scenarios on a virtual clock and lets each algorithm react: how many
-endpoints get other consumers, how many EndpointSlices are written, how much traffic
-stays in its zone, and how much endpoints are overloaded, by the traffic as it really
-is. Each algorithm is also tried with one of its savings switched off (--without):
+		Long: `Dynamics plays scenarios on a virtual clock and measures each algorithm: endpoints that get
+other consumers, EndpointSlices that are written, traffic that stays in its zone, and overload
+by the actual traffic. It also switches off each saving of an algorithm in turn (--without):
 
-  padding        a Service whose size wavers around the start keeps its state
+  padding        a Service near the starting threshold keeps its state
   laziness       a plan is kept, with as little change as possible, while it is good
   minimal-moves  a new plan leaves as many endpoints as possible where they are
   savings        all three together
 
-upstream-auto is the heuristic of Kubernetes itself, as its EndpointSlice controller
-has it. It is always delivered as hints, and has none of the savings.
+upstream-auto is the heuristic of Kubernetes' own EndpointSlice controller. It is always
+delivered as hints, and has none of the savings.
 
 Scenarios (--scenario):
 ` + scenarioHelp(),
@@ -54,13 +53,13 @@ Scenarios (--scenario):
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.scenarios, "scenario", []string{"all"}, "`LIST` of scenarios, or all")
 	flags.IntVar(&f.cluster.Zones, "zones", f.cluster.Zones, "`NUMBER` of zones")
-	flags.IntSliceVar(&f.cluster.NodesPerZone, "nodes-per-zone", f.cluster.NodesPerZone, "`LIST` of the nodes of each zone, repeated if it is shorter than the zones")
+	flags.IntSliceVar(&f.cluster.NodesPerZone, "nodes-per-zone", f.cluster.NodesPerZone, "`LIST` of the number of nodes of each zone; a short list is repeated")
 	flags.IntVar(&f.cluster.Endpoints, "endpoints", f.cluster.Endpoints, "`NUMBER` of endpoints at the start")
-	flags.Uint64Var(&f.cluster.Seed, "seed", f.cluster.Seed, "`NUMBER` that decides all that is left to chance")
+	flags.Uint64Var(&f.cluster.Seed, "seed", f.cluster.Seed, "`NUMBER` that seeds all random choices")
 	f.algorithms.add(flags, dynamicsAlgorithms())
 	flags.StringSliceVar(&f.without, "without", []string{"all"}, "`LIST` of savings to switch off in turn, all, or none: "+joinNames(simulate.Savings()))
 	f.thresholds.add(flags)
-	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "`NUMBER` of endpoints that a slice can hold")
+	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "`NUMBER` of endpoints that fit in a slice")
 	f.output.add(flags, "table", "json", "html")
 	return cmd
 }

@@ -33,28 +33,26 @@ func newExplainCommand(s command.Streams, reach connector, here machine) *cobra.
 	cmd := &cobra.Command{
 		Use:   "explain SERVICE | pod/NAME",
 		Short: "Say where the traffic of a Service goes, or whether a pod may be evicted, and why",
-		Long: `Explain reads a Service of a cluster and says what it asks for and where that is
-written, what is in force and why, how much traffic is expected to stay in its zone and
-what overload that makes, which endpoints serve the clients of each zone, and what to do
+		Long: `Explain says what a Service asks for, what is in force and why, how much traffic should stay
+in its zone, the overload that this causes, which endpoints serve each zone, and what to do
 next.
 
-With --all it shows as tables how the endpoints are divided among the zones and by which
-rule, who serves whom, what other algorithms would give, what stock kube-proxies make of
-the hints as they are stored, and where no plan can help. JSON and YAML have all of it,
-and in "next" what to do, what matters most first; it is missing if there is nothing.
+--all adds tables: how the endpoints are divided among the zones, which zones they serve, the
+results of other algorithms, what stock kube-proxies do with the stored hints, and the limits
+of a plan. JSON and YAML always have all of it. Their "next" lists what to do, most important
+first; without it there is nothing to do.
 
-With --node it says what the rules of one node do for the Service: who serves it there,
-the addresses that clients connect to and what becomes of their connections, and the
-endpoints that get them, each with its share. Run on that node as root it compares that
-with what the kernel holds too, and fails if they differ.
+--node explains the rules of one node: what serves the Service there, the addresses that
+clients connect to, where connections go, and the share of each endpoint. On that node as
+root it also compares the rules with the kernel's, and fails if they differ.
 
-For pod/NAME it says whether the pod may be evicted now, by which budgets and with which
-arithmetic; if not, since when, which pods are down, and what to do. It evicts nothing and
-asks no webhook: it decides as the webhook does, by what it reads.
+For pod/NAME it says whether the pod may be evicted now, and by which budgets and numbers; if
+not, since when, which pods are down, and what to do. It evicts nothing and calls no webhook:
+it decides as the webhook does, from what it reads.
 
-SERVICE is svc/NAME, service/NAME or NAME. Explain reads only; what it must be allowed
-to read is in docs/reference/permissions.md. It does without what it may not read, and
-without Vicinity being installed, and says what is missing.`,
+SERVICE is svc/NAME, service/NAME or NAME. Explain only reads; docs/reference/permissions.md
+lists the permissions. It works without some of them, and without Vicinity, and says what is
+missing.`,
 		Example: `  vicinity explain svc/web -n shop
   vicinity explain svc/web -n shop --all
   vicinity explain web --context production -o yaml
@@ -82,9 +80,9 @@ without Vicinity being installed, and says what is missing.`,
 		},
 	}
 	flags := cmd.Flags()
-	f.cluster.add(flags, "the `NAMESPACE` of the Service or the pod (default that of the context)")
+	f.cluster.add(flags, "`NAMESPACE` of the Service or pod (default the context's)")
 	flags.StringVar(&f.node, "node", "", "`NODE` whose rules to explain")
-	flags.BoolVar(&f.all, "all", false, "show the plan, other algorithms and what stock proxies do, in tables")
+	flags.BoolVar(&f.all, "all", false, "show tables of the plan, other algorithms and stock proxies")
 	f.output.add(flags, "text", "json", "yaml")
 	cmd.AddCommand(newExplainDNSCommand(s, reach))
 	return cmd

@@ -39,24 +39,23 @@ func newExplainDNSCommand(s command.Streams, reach connector) *cobra.Command {
 		Use:   "dns NAME --from POD|IP",
 		Short: "Say which endpoints of a headless Service a client gets for a name, and why",
 		Long: `Explain dns says which endpoints of a headless Service vicinity-dns gives to one client: the
-records, the rule that decides, how the client is located by its address, and what to do
-next. It asks no DNS server: it reads the cluster, and chooses by the code of the server.
-The answers for other names are CoreDNS' own, and it says so.
+records, the rule that decides, how the client's address is located, and what to do next. It
+sends no DNS query: it reads the cluster and decides by the server's code. For names that
+CoreDNS answers itself, it says so.
 
-NAME is whole, as web.shop.svc.cluster.local, or short, as web or web.shop: then the names
-of a search list are tried, and the first of a Service that exists is explained. It is the
-pod's, by its dnsPolicy and dnsConfig. Where these leave it to the node, and where an
-address is given, it is that of most pods (dnsPolicy ClusterFirst), in the namespace of the
-pod or of -n. Names of ports (_http._tcp.web) and with a zone (zone-a.prefer._zone.web) are
-explained as well. SRV records lead to the same endpoints as those of addresses.
+NAME is full, such as web.shop.svc.cluster.local, or short, such as web or web.shop. For a
+short name it tries the search list and explains the first Service that exists. The list
+follows the pod's dnsPolicy and dnsConfig. If these leave it to the node, or the client is an
+address, it is that of dnsPolicy ClusterFirst in the namespace of the pod or of -n. Names of
+ports (_http._tcp.web) and names with a zone (zone-a.prefer._zone.web) work too. SRV records
+lead to the same endpoints as address records.
 
-The client is a pod, as NAMESPACE/NAME, or NAME in the namespace of -n; or any address of
-either family.
+The client is a pod, as NAMESPACE/NAME or NAME, or an IPv4 or IPv6 address.
 
-Give --plan if the Corefile of the server has the directive plan: names with a zone to
-prefer follow the plan only then.
+Give --plan if the server's Corefile has the directive plan: only then do names with a zone
+to prefer follow the plan.
 
-A Service of the name "dns" is explained by "vicinity explain svc/dns".`,
+For a Service named "dns" use "vicinity explain svc/dns".`,
 		Example: `  vicinity explain dns web.shop --from shop/client-1
   vicinity explain dns web -n shop --from 10.1.0.7
   vicinity explain dns _http._tcp.web.shop --from shop/client-1
@@ -66,9 +65,9 @@ A Service of the name "dns" is explained by "vicinity explain svc/dns".`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.from, "from", "", "the client: a `POD` as NAMESPACE/NAME or NAME, or an address")
-	f.cluster.add(flags, "the `NAMESPACE` of the pod, and of short names from an address (default that of the context)")
+	f.cluster.add(flags, "`NAMESPACE` of the pod, and of short names from an address (default the context's)")
 	flags.StringVar(&f.zone, "zone", "cluster.local", "`DOMAIN` of the cluster")
-	flags.BoolVar(&f.plan, "plan", false, "the Corefile of the server has the directive plan")
+	flags.BoolVar(&f.plan, "plan", false, "the server's Corefile has the directive plan")
 	f.output.add(flags, "text", "json", "yaml")
 	return cmd
 }

@@ -31,10 +31,11 @@ type clusterFlags struct {
 // add declares the flags. namespaceUsage says what the namespace is for.
 func (f *clusterFlags) add(flags *pflag.FlagSet, namespaceUsage string) {
 	flags.StringVarP(&f.namespace, "namespace", "n", "", namespaceUsage)
-	flags.StringVar(&f.context, "context", "", "`NAME` of the context in the kubeconfig (default its current context)")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how to reach the cluster (default those in $KUBECONFIG, or ~/.kube/config; in a pod, its service account)")
-	flags.StringVar(&f.as, "as", "", "`USER` to act as")
-	flags.DurationVar(&f.timeout, "request-timeout", 30*time.Second, "how long to wait for each answer of the cluster")
+	flags.StringVar(&f.context, "context", "", "`NAME` of the kubeconfig context (default the current one)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default $KUBECONFIG or ~/.kube/config; in a pod, its service account)")
+	flags.StringVar(&f.as, "as", "", "`USER` to impersonate")
+	flags.DurationVar(&f.timeout, "request-timeout", 30*time.Second, "how long to wait for each response")
+	command.Share(flags, "Flags for the cluster", "context", "kubeconfig", "as", "request-timeout")
 }
 
 // connection is a cluster as one user sees it.

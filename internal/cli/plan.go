@@ -39,19 +39,17 @@ func newPlanCommand(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE [SERVICE ...]",
 		Short: "Show what each algorithm would do for the Services in manifests",
-		Long: `Plan reads Kubernetes manifests and shows for each Service what it asks for, what
-each algorithm would give it (the traffic that stays in its zone, the overload that
-this puts on endpoints, the EndpointSlices that it takes), which rule decides, and
-which pods to move or add to do better. It needs no cluster and changes nothing.
+		Long: `Plan reads Kubernetes manifests and shows what each Service asks for and what each algorithm
+would give it: traffic that stays in its zone, overload of endpoints, and EndpointSlices. It
+says which rule decides, and which pods to move or add to do better. It needs no cluster.
 
-It reads Nodes, Services, EndpointSlices and Pods, in YAML or JSON, of one or many
-documents or lists, as kubectl prints them. Without EndpointSlices the endpoints of a
-Service are the ready pods that it selects. It reads RoutingPolicies too, and
-ClusterRoutingPolicies with the Namespaces whose labels they choose by; the thresholds
-of a policy hold unless a flag is given.
+It reads Nodes, Services, EndpointSlices, Pods, RoutingPolicies, ClusterRoutingPolicies and
+Namespaces: YAML or JSON, documents or lists, as kubectl prints them. Without EndpointSlices,
+a Service's endpoints are the ready pods that it selects. Flags override the thresholds of a
+policy.
 
-More than three Services are shown in a table only. To see one in full name it, as
-NAME or NAMESPACE/NAME; to see all, give --details.
+More than three Services are shown in a table only. To see one in full, name it as NAME or
+NAMESPACE/NAME; to see all, give --details.
 
 A Service that asks for nothing is shown as if it preferred its zone.`,
 		Example: `  kubectl get nodes,endpointslices,svc -A -o yaml | vicinity plan -f -
@@ -65,11 +63,11 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`FILE` of manifests, a directory of such files, or - for standard input; may be given several times")
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "show only the Services of this `NAMESPACE`")
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`FILE` or directory of manifests, or - for standard input; can be repeated")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "show only the Services of one `NAMESPACE`")
 	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms to compare, or all: "+joinNames(allocate.Algorithms()))
 	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups for Services with the annotation "+v1alpha1.AnnotationProxy+")")
-	flags.StringVar(&f.capacity, "capacity", "", "what a zone's traffic is estimated by: nodes or cpu (default cpu for Services that ask for Auto, nodes for the others)")
+	flags.StringVar(&f.capacity, "capacity", "", "how to estimate the traffic of a zone: nodes or cpu (default cpu for Services that ask for Auto, else nodes)")
 	f.thresholds.add(flags)
 	flags.BoolVar(&f.details, "details", false, "show all Services in full")
 	f.output.add(flags, "table", "json", "yaml")

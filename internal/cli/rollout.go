@@ -25,10 +25,11 @@ func newRolloutCommand(s command.Streams, reach connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout",
 		Short: "Follow and control updates by failure domain",
-		Long: `Rollout says how far DomainRollouts are, and pauses, resumes, aborts or rolls back what
-they do. docs/rollouts.md says what a DomainRollout is.
+		Long: `Rollout shows how far DomainRollouts are, and pauses, resumes, aborts or rolls them back.
+docs/rollouts.md explains DomainRollouts.
 
-NAME is that of the DomainRollout, or dr/NAME.`,
+NAME is the name of the DomainRollout, or dr/NAME. Abort, pause, resume and rollback do nothing
+if nothing would change. They need get and patch of DomainRollouts.`,
 	}
 	cmd.AddCommand(
 		newRolloutStatusCommand(s, reach),

@@ -37,19 +37,19 @@ var (
 	rolloutPause = rolloutVerb{
 		use: "pause", short: "Stop the evictions of a rollout",
 		long: `Pause sets spec.paused: no more pods are evicted, of this revision and of later ones, until
-"vicinity rollout resume". Evictions that have not been admitted are withdrawn. Pods that are
-going already are replaced.`,
+"vicinity rollout resume". Evictions that are not admitted yet are withdrawn. Pods that are
+already terminating are replaced.`,
 		example: `  vicinity rollout pause db -n shop`,
 		decide:  pauseRollout,
 	}
 	rolloutResume = rolloutVerb{
 		use: "resume", short: "Let a rollout go on that waits for a person",
-		long: `Resume unsets spec.paused. If the rollout pauses before a domain of spec.pauseBefore instead,
-it approves that domain, for the revision that is rolled out: the next revision pauses there
-again. One that is paused and would pause before a domain, too, needs resume twice.
+		long: `Resume unsets spec.paused. If the rollout waits before a domain of spec.pauseBefore instead,
+it approves that domain for the current revision; the next revision pauses there again. If
+both hold a rollout, run resume twice.
 
-A rollout that has failed goes on with --retry only, which forgives failures until now. The
-deadlines of its pods begin anew.`,
+A failed rollout goes on only with --retry, which forgives earlier failures and starts the
+deadlines of its pods again.`,
 		example: `  vicinity rollout resume db -n shop
   vicinity rollout resume db -n shop --retry`,
 		retries: true,
@@ -57,18 +57,17 @@ deadlines of its pods begin anew.`,
 	}
 	rolloutAbort = rolloutVerb{
 		use: "abort", short: "End the rollout of a revision and leave the pods as they are",
-		long: `Abort sets spec.stop for the revision that is rolled out: pods stay as they are, of the old
-and of the new revision. Another revision is rolled out as usual.`,
+		long: `Abort sets spec.stop for the current revision: pods stay as they are, of the old and of the
+new revision. The next revision is rolled out as usual.`,
 		example: `  vicinity rollout abort db -n shop`,
 		decide:  abortRollout,
 	}
 	rolloutRollback = rolloutVerb{
 		use: "rollback", short: "Bring back the revision that ran before",
-		long: `Rollback sets spec.stop for the revision that is rolled out, or was last: the controller
-writes the template of the revision before to the workload, and replaces the pods by domain,
-without waiting for bakeTime and pauseBefore. What else writes the template, such as a GitOps
-tool, has to get the old one too: while spec.stop names the revision, it is rolled back each
-time that its template is written.`,
+		long: `Rollback sets spec.stop for the current or last revision: the controller writes the previous
+template to the workload and replaces the pods by domain, without bakeTime and pauseBefore.
+Give the old template to a GitOps tool or whatever else writes it, too: while spec.stop names
+the revision, it is rolled back each time that its template is written.`,
 		example: `  vicinity rollout rollback db -n shop && vicinity rollout status db -n shop --watch`,
 		decide:  rollbackRollout,
 	}
@@ -78,10 +77,7 @@ func newRolloutChangeCommand(s command.Streams, reach connector, verb rolloutVer
 	var cluster clusterFlags
 	var retry bool
 	cmd := &cobra.Command{
-		Use: verb.use + " NAME", Short: verb.short, Example: verb.example, Args: oneRollout,
-		Long: verb.long + `
-
-It does nothing if nothing would change. It must be allowed to get and patch DomainRollouts.`,
+		Use: verb.use + " NAME", Short: verb.short, Long: verb.long, Example: verb.example, Args: oneRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return reach.changeRollout(cmd.Context(), s.Out, &cluster, args[0], func(n *rolloutNow) (rolloutChange, error) {
 				return verb.decide(n, retry)
@@ -89,7 +85,7 @@ It does nothing if nothing would change. It must be allowed to get and patch Dom
 		},
 	}
 	flags := cmd.Flags()
-	cluster.add(flags, "the `NAMESPACE` of the DomainRollout (default that of the context)")
+	cluster.add(flags, "`NAMESPACE` of the DomainRollout (default the context's)")
 	if verb.retries {
 		flags.BoolVar(&retry, "retry", false, "try again after a failure")
 	}

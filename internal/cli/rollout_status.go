@@ -32,19 +32,18 @@ func newRolloutStatusCommand(s command.Streams, reach connector) *cobra.Command 
 		Use:   "status [NAME]",
 		Short: "Say how far a rollout is and what it waits for",
 		Long: `Status shows a DomainRollout: its phase and revision, what it waits for, how far each domain
-is, why it failed, and what happened last. It says if the status is older than the spec or
-than the template of the workload. Without NAME it lists those of the namespace.
+is, why it failed, and recent events. It says if the status is older than the spec or the
+workload's template. Without NAME it lists the DomainRollouts of the namespace.
 
-With --watch it writes a line for each change until the rollout ends. The exit code is 0 if
-the rollout is complete, and 1 if it has failed, was aborted or cannot be done, if a revision
-was rolled back meanwhile, if the DomainRollout is deleted, if the cluster does not allow to
-read it, or after --timeout. A rollback that was asked for before is followed to its end: 0 if
-it is complete. A rollout that is paused has not ended. While the cluster cannot be reached it
-tries again, and says so.
+--watch prints a line for each change until the rollout ends. The exit code is 0 if it is
+complete. It is 1 if the rollout failed, was aborted, is invalid or was rolled back, if the
+DomainRollout is deleted or may not be read, or after --timeout. A rollback that was requested
+before the watch ends with 0 when it is complete. A paused rollout has not ended. While the
+cluster cannot be reached, status tries again and says so.
 
-It reads only. It must be allowed to get and list DomainRollouts, and to get their
-StatefulSets, DaemonSets and Deployments and list ControllerRevisions and ReplicaSets,
-without which it does not know about a new template before the controller does.`,
+It needs get and list of DomainRollouts. To see a new template before the controller does, it
+also needs get of StatefulSets, DaemonSets and Deployments, and list of ControllerRevisions
+and ReplicaSets.`,
 		Example: `  vicinity rollout status
   vicinity rollout status db -n shop
   kubectl apply -f db.yaml && vicinity rollout status db --watch --timeout 30m`,
@@ -60,10 +59,10 @@ without which it does not know about a new template before the controller does.`
 		},
 	}
 	flags := cmd.Flags()
-	f.cluster.add(flags, "the `NAMESPACE` of the DomainRollouts (default that of the context)")
-	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "list those of all namespaces")
-	flags.BoolVarP(&f.watch, "watch", "w", false, "write a line for each change until the rollout ends")
-	flags.DurationVar(&f.timeout, "timeout", 0, "with --watch, how long to wait for the end (default without end)")
+	f.cluster.add(flags, "`NAMESPACE` of the DomainRollouts (default the context's)")
+	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "list all namespaces")
+	flags.BoolVarP(&f.watch, "watch", "w", false, "print a line for each change until the rollout ends")
+	flags.DurationVar(&f.timeout, "timeout", 0, "with --watch, how long to wait for the end (default no limit)")
 	f.output.add(flags, "text", "json", "yaml")
 	return cmd
 }

@@ -62,8 +62,8 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		Long: `Vicinity makes a Kubernetes cluster aware of where things are: which endpoints a
 connection may reach, how much load that puts on them, and why.
 
-Doctor, explain, status and console look at a cluster and change nothing in it. Rollout follows and
-controls updates by failure domain. Lab makes a cluster of its own. The other commands need none.`,
+Doctor, explain, status and console only read a cluster. Rollout shows and controls updates
+by failure domain. Lab runs a cluster on this machine. The other commands need no cluster.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -32,10 +32,9 @@ func newSimulateCommand(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "Score the allocation algorithms on many cases",
-		Long: `Simulate gives many regions to the allocation algorithms and scores the plans: how
-much traffic stays in its zone, how much that overloads endpoints, and how many
-EndpointSlices it takes. A case is one region: for each zone its nodes, which say
-how much traffic comes from there, and its endpoints.
+		Long: `Simulate gives many regions to the allocation algorithms and scores the plans: traffic that
+stays in its zone, overload of endpoints, and number of EndpointSlices. A case is one region:
+for each zone its nodes, which send the traffic, and its endpoints.
 
 Data sets (--dataset):
   published       39,273,145 cases of three zones: the published study
@@ -44,16 +43,15 @@ Data sets (--dataset):
   grid            all combinations of --zones, --nodes and --endpoints
   FILE, or -      CSV from a file, or from standard input
 
-In CSV the header is "name" and the names of zones; each row has the name of a case
-and for each zone its nodes and endpoints, or nothing if the case lacks the zone:
+The header of CSV is "name" and the names of zones. A row has the name of a case and, for each
+zone, nodes and endpoints, or nothing if the case lacks the zone:
 
   name,zone-a,zone-b,zone-c
   one zone empty,3 6,3 6,3 0
   only two zones,3 8,3 4,
 
-The plans are delivered as hints on EndpointSlices that are there anyway, or as
-groups, which have slices of their own. Hints cannot carry the weights that
-local-weighted, local-opt and flow need.`,
+Plans are delivered as hints on existing EndpointSlices, or as groups, which have slices of
+their own. Hints cannot carry the weights of local-weighted, local-opt and flow.`,
 		Example: `  vicinity simulate --dataset representative
   vicinity simulate --algorithm optimal,local -o html > study.html
   vicinity simulate --dataset small --algorithm local --delivery groups --starting-threshold 1x,2x,3x,4x,5x
@@ -70,13 +68,13 @@ local-weighted, local-opt and flow need.`,
 	flags.StringVar(&f.nodes, "nodes", "1..10", "`RANGE` of nodes in a zone of the grid: 7, 1..10 or 1..10/3")
 	flags.StringVar(&f.endpoints, "endpoints", "0..20", "`RANGE` of endpoints in a zone of the grid")
 	f.algorithms.add(flags, allocate.Algorithms())
-	flags.StringSliceVar(&f.startingThresholds, "starting-threshold", nil, "`LIST` of numbers of endpoints below which plans are balanced, such as 12, or 3x for 3 per zone (default 3x for local, none for the others)")
-	flags.StringSliceVar(&f.overloadThresholds, "overload-threshold", nil, "`LIST` of loads above the even share that no endpoint may reach, such as 50% (default 20% for auto, 50% for the others)")
-	flags.Float64Var(&f.weights.InZone, "weight-in-zone", f.weights.InZone, "what the in-zone share counts in the score")
-	flags.Float64Var(&f.weights.Overload, "weight-overload", f.weights.Overload, "what the greatest overload counts")
-	flags.Float64Var(&f.weights.Deviation, "weight-deviation", f.weights.Deviation, "what the mean deviation of loads counts")
-	flags.Float64Var(&f.weights.Slices, "weight-slices", f.weights.Slices, "what the number of slices counts")
-	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "endpoints that a slice can hold")
+	flags.StringSliceVar(&f.startingThresholds, "starting-threshold", nil, "`LIST` of numbers of endpoints below which plans are balanced; 3x is 3 per zone (default 3x for local, else none)")
+	flags.StringSliceVar(&f.overloadThresholds, "overload-threshold", nil, "`LIST` of loads above the even share that no endpoint may reach (default 20% for auto, else 50%)")
+	flags.Float64Var(&f.weights.InZone, "weight-in-zone", f.weights.InZone, "weight of the in-zone share in the score")
+	flags.Float64Var(&f.weights.Overload, "weight-overload", f.weights.Overload, "weight of the greatest overload")
+	flags.Float64Var(&f.weights.Deviation, "weight-deviation", f.weights.Deviation, "weight of the mean deviation of loads")
+	flags.Float64Var(&f.weights.Slices, "weight-slices", f.weights.Slices, "weight of the number of slices")
+	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "endpoints that fit in a slice")
 	f.output.add(flags, "table", "json", "html")
 	cmd.AddCommand(newDynamicsCommand(s))
 	return cmd

@@ -33,21 +33,19 @@ func newStatusCommand(s command.Streams, reach connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "List the Services of a cluster with what their traffic does",
-		Long: `Status lists the Services of a cluster: what each asks for and the state of it, how
-many endpoints it has in how many zones, how much of its traffic is expected to stay in
-its zone, what overload that makes, how the plan gets to proxies, and what is worth a
-look. "vicinity explain" says more about one of them.
+		Long: `Status lists Services: what each asks for, its state, its endpoints and zones, the traffic
+that should stay in its zone, the overload, the delivery of the plan, and a note. For more
+about one Service use "vicinity explain".
 
-With --traffic it lists instead what vicinity-proxy has counted on all nodes: the
-connections and bytes of each Service that it serves, how much of them stayed in their
-zone, and how much crossed to another; -o wide has a line for each two zones. Who sends
-the most to other zones comes first. Bytes are known where nodes count them. What was
-counted is of the time since each proxy started, or with --for of that long from now,
-per second. --cost-per-gib says what crossing costs in a month of 730 hours if it goes
-on as measured, requests and replies alike.
+--traffic lists what vicinity-proxy has counted on all nodes instead: connections and bytes of
+each Service that it serves, how much stayed in its zone and how much crossed zones, most
+first. -o wide has a line for each pair of zones. Bytes are known where nodes count them.
+Counts begin with each proxy's start; with --for they begin now, and are per second.
+--cost-per-gib adds what crossing zones would cost in a month of 730 hours, for requests and
+replies.
 
-It shows all namespaces unless -n names one, and reads only; what it must be allowed to
-read is in docs/reference/permissions.md.`,
+It shows all namespaces unless -n names one, and only reads. docs/reference/permissions.md
+lists the permissions.`,
 		Example: `  vicinity status
   vicinity status -n shop -o wide
   vicinity status --traffic
@@ -58,8 +56,8 @@ read is in docs/reference/permissions.md.`,
 		},
 	}
 	flags := cmd.Flags()
-	f.cluster.add(flags, "list the Services of one `NAMESPACE`")
-	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "list those of all namespaces, which is the default without -n")
+	f.cluster.add(flags, "list one `NAMESPACE`")
+	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "list all namespaces, the default without -n")
 	f.traffic.add(flags)
 	f.output.add(flags, "table", "wide", "json", "yaml")
 	return cmd

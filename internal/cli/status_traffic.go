@@ -24,9 +24,9 @@ type trafficFlags struct {
 }
 
 func (f *trafficFlags) add(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.wanted, "traffic", false, "list what vicinity-proxy has counted, by Service")
+	flags.BoolVar(&f.wanted, "traffic", false, "list the counts of vicinity-proxy by Service")
 	flags.DurationVar(&f.over, "for", 0, fmt.Sprintf("with --traffic, measure for `TIME` from now (default %s with --cost-per-gib)", defaultMeasure))
-	flags.Float64Var(&f.perGiB, "cost-per-gib", 0, "with --traffic, `PRICE` of 1 GiB that crosses from one zone to another")
+	flags.Float64Var(&f.perGiB, "cost-per-gib", 0, "with --traffic, `PRICE` of 1 GiB between zones")
 }
 
 // check looks whether the flags make sense together, and sets those that follow.

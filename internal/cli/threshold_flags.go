@@ -18,14 +18,15 @@ type thresholdFlags struct {
 
 func (f *thresholdFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.overload, "overload-threshold", "", fmt.Sprintf(
-		"`LOAD` above the even share that no endpoint may reach (default %s); auto has its own %s",
+		"`LOAD` above the even share that no endpoint may reach (default %s; auto always has %s)",
 		percentage(allocate.DefaultOverloadThreshold), percentage(allocate.DefaultAutoOverloadThreshold)))
 	flags.StringVar(&f.start, "starting-threshold", "", fmt.Sprintf(
-		"`NUMBER` of endpoints below which plans are balanced, or such as 3x for 3 per zone (default %s, and none for optimal); not for auto",
+		"`NUMBER` of endpoints below which plans are balanced; 3x is 3 per zone (default %s, none for optimal; not for auto)",
 		allocate.Start{PerZone: allocate.DefaultStartPerZone}))
 	flags.StringVar(&f.padding, "padding", "", fmt.Sprintf(
-		"`NUMBER` of endpoints above and below the starting threshold within which the state is kept (default %d where there is such a threshold); not for auto",
+		"`NUMBER` of endpoints around the starting threshold within which the state is kept (default %d; not for auto)",
 		allocate.DefaultPadding))
+	command.Share(flags, "Flags for thresholds", "overload-threshold", "starting-threshold", "padding")
 }
 
 func (f *thresholdFlags) read() (t allocate.Thresholds, err error) {

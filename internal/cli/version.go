@@ -13,7 +13,7 @@ func newVersionCommand(s command.Streams) *cobra.Command {
 	var output outputFlag
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version and how it was built",
+		Short: "Print the version and build details",
 		Args:  command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return printVersion(s.Out, version.Read(), &output)

@@ -13,11 +13,10 @@ func newLabComponentCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "component",
 		Short: "Stop, start, kill and pause components of a lab",
-		Long: `Component makes a component of the lab fail, and mends it again. "lab status" lists
-the components: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, gateway,
-runtime, which runs the containers of all nodes, agent, which stands in for nodes without
-network, and on each node kubelet, kube-proxy and vicinity-proxy, as far as the lab has
-them. A vicinity-proxy is a pod: its node starts it again when it was stopped or killed.`,
+		Long: `Component stops, kills, pauses and starts components of a lab. "lab status" lists them: etcd,
+kube-apiserver, kube-controller-manager, kube-scheduler, gateway, runtime (the containers of
+all nodes), agent (nodes without network), and each node's kubelet, kube-proxy and
+vicinity-proxy. A vicinity-proxy is a pod: its node restarts it after a stop or kill.`,
 		Example: `  vicinity lab component kill kube-apiserver
   vicinity lab component start kube-apiserver`,
 	}
@@ -27,10 +26,10 @@ them. A vicinity-proxy is a pod: its node starts it again when it was stopped or
 			do: func(ctx context.Context, c *lab.Cluster, component string) error { return do(c, ctx, component) },
 		}.command(s, f))
 	}
-	verb("start", "Start a component that was stopped or killed, and wait until it is ready", "started", (*lab.Cluster).StartComponent)
-	verb("stop", "End a component as an orderly shutdown does", "stopped", (*lab.Cluster).StopComponent)
-	verb("kill", "End a component at once, as a crash does", "killed", (*lab.Cluster).KillComponent)
-	verb("pause", "Halt a component where it is: it keeps its connections and does not answer", "paused", (*lab.Cluster).PauseComponent)
-	verb("resume", "Let a paused component go on", "resumed", (*lab.Cluster).ResumeComponent)
+	verb("start", "Start a stopped or killed component, and wait until it is ready", "started", (*lab.Cluster).StartComponent)
+	verb("stop", "Stop a component in an orderly way", "stopped", (*lab.Cluster).StopComponent)
+	verb("kill", "Kill a component at once, as a crash does", "killed", (*lab.Cluster).KillComponent)
+	verb("pause", "Pause a component: it keeps its connections and does not answer", "paused", (*lab.Cluster).PauseComponent)
+	verb("resume", "Resume a paused component", "resumed", (*lab.Cluster).ResumeComponent)
 	return cmd
 }

@@ -39,19 +39,16 @@ func newLabDemoCommand(s command.Streams, lf *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See traffic between zones, what it costs, and what keeps it near",
-		Long: `Demo brings a lab up, unless it is, and runs an echo Service with endpoints and clients
-in each zone, which vicinity-proxy serves. It sends traffic and shows, zone by zone, who
-answers whom and how many bytes cross zones as the lab's fabric counts them. Then it asks
-Vicinity to keep the Service's traffic in its zone, by the annotation
-endpointslice.kubernetes.io/same-zone: Prefer, and shows the change, with what the
-traffic between zones would cost in a month.
+		Long: `Demo brings a lab up, unless it is up, and runs an echo Service with endpoints and clients in
+each zone, served by vicinity-proxy. It sends traffic, and shows which zone answers which and
+how many bytes cross zones. Then it sets the annotation
+endpointslice.kubernetes.io/same-zone: Prefer, and shows the change and what the traffic
+between zones would cost in a month.
 
-The lab is up afterwards, to try more; "lab down" removes it. A lab that was up before
-stays as it is: flags that say what it is to look like are refused. Without
-vicinity-proxy, as with --proxy kube-proxy, the same is done by hints.`,
+The lab stays up; "lab down" removes it. If a lab is up already, flags for its shape are
+refused. Without vicinity-proxy, as with --proxy kube-proxy, it uses hints.`,
 		Example: `  vicinity lab demo
   vicinity lab demo --rate 500 --duration 20s
-  vicinity lab demo --zones a,b,c,d --price 0.02
   vicinity lab demo --release bin/package`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -41,13 +41,12 @@ func newLabDNSCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dns KIND",
 		Short: "Change the DNS server of a lab",
-		Long: `Dns gives a lab that is up another DNS server: vicinity for vicinity-dns, coredns for the
-same program without the plugin vicinity, or none. Pods whose Corefile changes go when new
-ones are ready, so that no query fails. It returns when they have ended and the new ones
-answer all nodes.
+		Long: `Dns changes the DNS server of a running lab: vicinity is vicinity-dns, coredns is the same
+program without the plugin vicinity, none is no server. Old pods end when new ones are ready,
+so no query fails. The command returns when the new pods answer all nodes.
 
-The server is the Deployment coredns in kube-system with the Service kube-dns, as in most
-clusters; its Corefile is in the ConfigMap coredns.`,
+The server is the Deployment coredns in kube-system, with the Service kube-dns and the
+Corefile in the ConfigMap coredns.`,
 		Example: `  vicinity lab dns coredns
   vicinity lab dns vicinity --corefile Corefile`,
 		Args: oneName("kind of DNS server"),

@@ -14,9 +14,8 @@ func newLabDownCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Remove a lab with all that belongs to it",
-		Long: `Down ends all processes of a lab and removes its network namespaces and its folder,
-also those of a lab that was interrupted in the middle. It is no error when there is
-nothing to remove.`,
+		Long: `Down ends all processes of a lab and removes its network namespaces and its folder, also after
+an interrupted command. If there is nothing to remove, it succeeds.`,
 		Example: `  vicinity lab down
   vicinity lab down --name other
   vicinity lab down --all`,

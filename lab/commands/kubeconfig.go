@@ -12,8 +12,8 @@ func newLabKubeconfigCommand(s command.Streams, f *labFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Print where the administrator's kubeconfig is",
-		Long: `Kubeconfig prints the path of the file with which kubectl and other clients reach the
-lab as its administrator, through a port on 127.0.0.1.`,
+		Long: `Kubeconfig prints the path of the administrator's kubeconfig, which reaches the lab through a
+port on 127.0.0.1.`,
 		Example: `  export KUBECONFIG=$(vicinity lab kubeconfig)`,
 		Args:    command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

@@ -40,16 +40,16 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Short:         "Run a real multi-zone Kubernetes on this machine",
-		Long: `Lab runs a Kubernetes cluster of several zones on this machine, without containers
-or a cloud: the real etcd, API server, controller-manager, scheduler, kubelets and
-kube-proxy; nodes that are network namespaces, joined by a fabric that routes between them and
-counts what crosses zones; pods that are processes in network and PID namespaces of their own.
+		Long: `Lab runs a Kubernetes cluster of several zones on this machine, without containers or a cloud.
+etcd, the API server, the controller-manager, the scheduler, kubelets and kube-proxy are the
+real ones. Nodes are network namespaces; a fabric routes between them and counts what crosses
+zones. Pods are processes in network and PID namespaces of their own.
 
-A container's image is a name that maps to a program: lab/echo, lab/client, lab/sleep,
-or vicinity-NAME for a program beside this one. "lab up --images" adds others.
+An image is a name that maps to a program: lab/echo, lab/client, lab/sleep, or vicinity-NAME
+for a program beside this one. "lab up --images" adds others.
 
-It needs Linux and root. Everything of a lab is in network namespaces of its own and in
-one folder, so the machine's own network is as before, and "lab down" leaves nothing.`,
+It needs Linux and root. A lab uses its own network namespaces and one folder: the network of
+the machine does not change, and "lab down" leaves nothing.`,
 		Example: `  vicinity lab up
   export KUBECONFIG=$(vicinity lab kubeconfig)
   kubectl get nodes -L topology.kubernetes.io/zone
@@ -66,7 +66,7 @@ one folder, so the machine's own network is as before, and "lab down" leaves not
 	cmd.SetOut(s.Out)
 	cmd.SetErr(s.Err)
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&f.name, "name", "", "`NAME` of the lab; several can run side by side (default $VICINITY_LAB_NAME, or \"default\")")
+	flags.StringVar(&f.name, "name", "", "`NAME` of the lab; several labs can run (default $VICINITY_LAB_NAME, or \"default\")")
 	flags.StringVar(&f.kubernetes, "kubernetes", "", "`FILE` with the Kubernetes program (default vicinity-kubernetes beside this program, or $VICINITY_KUBERNETES)")
 	cmd.AddCommand(
 		newLabUpCommand(s, f),

@@ -19,14 +19,13 @@ func newLabLoadCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load SERVICE",
 		Short: "Send requests from pods to a Service and measure who answers",
-		Long: `Load opens real connections from pods to a Service, at a rate that does not wait for
-answers, and measures who answered: the share that stayed in its zone, what each endpoint
-got, latency, and failures. A failure is every request that was refused, reset, timed out,
-cut short, or answered by another Service.
+		Long: `Load opens real connections from pods to a Service at a fixed rate, and measures which
+endpoints answer, the share that stayed in its zone, latency and failures. A failure is a
+request that was refused, reset, timed out, cut short, or answered by another Service.
 
-It sends from the pods of the image lab/client in the Service's namespace, or from those
-that --selector finds; their own programs have no part in it. The Service's endpoints must
-be pods of the image lab/echo.
+It sends from pods with the image lab/client in the Service's namespace, or from those that
+--selector finds, without their own programs. The endpoints must be pods with the image
+lab/echo.
 
 The exit code is 1 when a request failed.`,
 		Example: `  vicinity lab load echo -n demo
@@ -46,19 +45,19 @@ The exit code is 1 when a request failed.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&o.Namespace, "namespace", "n", "default", "`NAMESPACE` of the Service")
-	flags.StringVar(&o.Port, "port", "", "`NAME` or number of the Service's port (default the one named as the protocol, or else the first)")
-	flags.StringVar((*string)(&o.Plan.Protocol), "protocol", string(load.HTTP), "what requests are: http, tcp or udp")
-	flags.StringVar((*string)(&o.Via), "via", string(lab.ViaClusterIP), "how the Service is reached: cluster-ip, node-port or endpoints")
+	flags.StringVar(&o.Port, "port", "", "`NAME` or number of the Service's port (default the one named as the protocol, or the first)")
+	flags.StringVar((*string)(&o.Plan.Protocol), "protocol", string(load.HTTP), "http, tcp or udp")
+	flags.StringVar((*string)(&o.Via), "via", string(lab.ViaClusterIP), "address to send to: cluster-ip, node-port or endpoints")
 	flags.BoolVar(&o.IPv6, "ipv6", false, "use the Service's IPv6 address")
-	flags.StringSliceVar(&o.Zones, "from-zones", nil, "send from pods in this `LIST` of zones only")
-	flags.StringSliceVar(&o.Nodes, "from-nodes", nil, "send from pods on this `LIST` of nodes only")
+	flags.StringSliceVar(&o.Zones, "from-zones", nil, "send only from pods in this `LIST` of zones")
+	flags.StringSliceVar(&o.Nodes, "from-nodes", nil, "send only from pods on this `LIST` of nodes")
 	flags.StringVar(&o.From, "from-namespace", "", "`NAMESPACE` of the pods to send from (default the Service's)")
 	flags.StringVarP(&o.Selector, "selector", "l", "", "label `SELECTOR` of the pods to send from")
 	flags.Float64Var(&o.Plan.Rate, "rate", 100, "`NUMBER` of requests a second, from all pods together")
 	flags.DurationVar(&o.Plan.Duration, "duration", 10*time.Second, "`TIME` to send")
-	flags.BoolVar(&o.Plan.KeepAlive, "keep-alive", false, "use connections again")
-	flags.IntVar(&o.Plan.Concurrency, "concurrency", 0, "`NUMBER` of requests that may be under way from one pod (default 64)")
-	flags.DurationVar(&o.Plan.Timeout, "timeout", 0, "`TIME` that a request may take (default 5s)")
+	flags.BoolVar(&o.Plan.KeepAlive, "keep-alive", false, "reuse connections")
+	flags.IntVar(&o.Plan.Concurrency, "concurrency", 0, "`NUMBER` of concurrent requests from one pod (default 64)")
+	flags.DurationVar(&o.Plan.Timeout, "timeout", 0, "longest `TIME` of a request (default 5s)")
 	return cmd
 }
 

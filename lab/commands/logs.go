@@ -11,8 +11,8 @@ func newLabLogsCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs [COMPONENT]...",
 		Short: "Print the logs of components",
-		Long: `Logs prints what processes of the lab printed, by their names in "lab status". Without a
-name it prints the last lines of all of them, each with its name.`,
+		Long: `Logs prints what processes of the lab printed; "lab status" has their names. Without a name it
+prints the last lines of all.`,
 		Example: `  vicinity lab logs kube-apiserver
   vicinity lab logs --tail 20`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -27,6 +27,6 @@ name it prints the last lines of all of them, each with its name.`,
 			return cluster.ComponentLogs(s.Out, last, args...)
 		},
 	}
-	cmd.Flags().Int64Var(&tail, "tail", 0, "print the last `NUMBER` lines, below 0 all (default all; without a name 10)")
+	cmd.Flags().Int64Var(&tail, "tail", 0, "print the last `NUMBER` lines; below 0 all (default all, or 10 without a name)")
 	return cmd
 }

@@ -14,8 +14,8 @@ func newLabManifestsCommand(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifests",
 		Short: "Print an echo Service and clients to begin with, as YAML",
-		Long: `Manifests prints the YAML of an echo Service and of client pods, spread over zones and
-nodes: something for "lab load" to work with, and a beginning for manifests of your own.`,
+		Long: `Manifests prints the YAML of an echo Service and of client pods, spread over zones and nodes:
+for "lab load", or to start your own manifests.`,
 		Example: `  vicinity lab manifests | kubectl apply -f -
   vicinity lab manifests --replicas 9 >echo.yaml`,
 		Args: command.NoArgs,

@@ -15,9 +15,9 @@ func newLabNodeCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Stop, start, add and remove nodes of a lab",
-		Long: `Node changes the nodes of a lab while it runs. A node that is stopped is like a machine
-whose cable was pulled: its heartbeats end, nothing reaches it or its pods, and what runs
-there runs on until the node is started and learns what became of it.`,
+		Long: `Node changes the nodes of a running lab. A stopped node is like a machine whose cable was
+pulled: heartbeats end, and nothing reaches it or its pods, which run on until the node starts
+again.`,
 		Example: `  vicinity lab node stop zone-a-1
   vicinity lab node start zone-a-1
   vicinity lab node add --zone zone-a --labels example.com/rack=r1`,
@@ -29,8 +29,8 @@ there runs on until the node is started and learns what became of it.`,
 		}.command(s, f),
 		labVerb{
 			name: "start", short: "Start a node that was stopped, and wait until it is ready", what: "node", done: "started",
-			long: `Start joins a node that was stopped, and waits until it is ready. In a zone that is cut off
-from the control plane it does not wait: there the node gets ready when the zone is healed.`,
+			long: `Start joins a stopped node and waits until it is ready. In a zone that is cut off it does not
+wait: the node gets ready when the zone is healed.`,
 			do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.StartNode(ctx, name) },
 		}.command(s, f),
 		labVerb{
@@ -57,8 +57,8 @@ func newLabNodeAddCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add [NODE]",
 		Short: "Add a node",
-		Long: `Add adds a node to a zone, or to a new zone. Without a name the node gets the zone's
-with the next number. It returns when the node is ready.`,
+		Long: `Add adds a node to a zone, or to a new zone, and returns when the node is ready. Without a
+name, the node gets the zone's with the next number.`,
 		Example: `  vicinity lab node add --zone zone-a
   vicinity lab node add big --zone zone-d --cpu 16 --labels example.com/rack=r1`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -89,9 +89,9 @@ with the next number. It returns when the node is ready.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&node.Zone, "zone", "", "`ZONE` of the node")
-	flags.StringVar(&node.Region, "region", "", "`REGION` of a zone that is new")
-	flags.StringVar(&node.CPU, "cpu", "", "CPU that the node offers, a `QUANTITY` (default 4)")
-	flags.StringVar(&node.Memory, "memory", "", "memory that the node offers, a `QUANTITY` (default 8Gi)")
+	flags.StringVar(&node.Region, "region", "", "`REGION` of a new zone")
+	flags.StringVar(&node.CPU, "cpu", "", "CPU of the node, a `QUANTITY` (default 4)")
+	flags.StringVar(&node.Memory, "memory", "", "memory of the node, a `QUANTITY` (default 8Gi)")
 	flags.StringToStringVar(&node.Labels, "labels", nil, "key=value `LIST` of labels")
 	return cmd
 }

@@ -20,8 +20,8 @@ func newLabStatusCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the components and nodes of a lab",
-		Long: `Status shows how the components, the DNS server and the nodes of a lab fare, and how much
-memory all of it takes. It works also while the API does not; then the pods are unknown.`,
+		Long: `Status shows the components, DNS server, nodes and memory of a lab. It also works while the
+API server does not; then the pods are unknown.`,
 		Example: `  vicinity lab status
   vicinity lab status -o json`,
 		Args: command.NoArgs,

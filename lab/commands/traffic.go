@@ -15,9 +15,8 @@ func newLabTrafficCommand(s command.Streams, f *labFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "traffic",
 		Short: "Show how many bytes went from zone to zone",
-		Long: `Traffic shows what nodes of each zone sent to nodes of each zone, as the lab's fabric
-counts it: where a cloud would bill it. It is all since the lab came up. What stays on a
-node is not in it.`,
+		Long: `Traffic shows the bytes that nodes of each zone sent to nodes of each zone since the lab came
+up. The fabric counts them where a cloud would bill them. Traffic within a node is left out.`,
 		Args: command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			cluster, err := f.open(s)

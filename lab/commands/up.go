@@ -29,18 +29,20 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags := pflag.NewFlagSet("shape", pflag.ContinueOnError)
 	flags.SortFlags = false
 	flags.StringSliceVar(&f.Zones, "zones", []string{"zone-a", "zone-b", "zone-c"}, "`LIST` of zones")
-	flags.IntSliceVar(&f.NodesPerZone, "nodes-per-zone", []int{2}, "`NUMBER` of nodes, one for all zones or a list with one for each")
-	flags.StringSliceVar(&f.Regions, "region", []string{shape.DefaultRegion}, "`REGION` of the zones, one for all or a list with one for each")
-	flags.StringSliceVar(&f.CPU, "cpu", nil, "CPU that a node offers, one `QUANTITY` for all zones or a list with one for each (default 4)")
-	flags.StringSliceVar(&f.Memory, "memory", nil, "memory that a node offers, one `QUANTITY` for all zones or a list with one for each (default 8Gi)")
+	flags.IntSliceVar(&f.NodesPerZone, "nodes-per-zone", []int{2}, "`NUMBER` of nodes: one for all zones, or a list")
+	flags.StringSliceVar(&f.Regions, "region", []string{shape.DefaultRegion}, "`REGION`: one for all zones, or a list")
+	flags.StringSliceVar(&f.CPU, "cpu", nil, "CPU of a node: one `QUANTITY` for all zones, or a list (default 4)")
+	flags.StringSliceVar(&f.Memory, "memory", nil, "memory of a node: one `QUANTITY` for all zones, or a list (default 8Gi)")
 	flags.StringToStringVar(&f.NodeLabels, "node-labels", nil, "key=value `LIST` of labels of all nodes")
 	flags.StringVarP(&f.file, "file", "f", "", "read the whole shape from a YAML `FILE`, or - for standard input")
-	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "`WHO` programs Services on the nodes: kube-proxy, vicinity (vicinity-proxy in its place), both (vicinity-proxy for Services that are annotated), or none")
-	flags.StringVar(&f.DNS, "dns", "", "`WHICH` DNS server the cluster has: vicinity (vicinity-dns), coredns (the same without the plugin vicinity), or none (default vicinity, where pods can reach it)")
-	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for tests of scale")
+	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "`PROXY` of the nodes: kube-proxy, vicinity (vicinity-proxy), both (vicinity-proxy for annotated Services), or none")
+	flags.StringVar(&f.DNS, "dns", "", "DNS `SERVER`: vicinity (vicinity-dns), coredns (without the plugin vicinity), or none (default vicinity, where pods can reach it)")
+	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for scale tests")
 	flags.BoolVar(&f.SingleStack, "single-stack", false, "leave out IPv6")
-	flags.BoolVar(&f.EvictionRequests, "eviction-requests", false, "serve the alpha API of EvictionRequests, of Kubernetes 1.37 and later")
-	flags.BoolVar(&f.ControlPlaneOnly, "control-plane-only", false, "run the API with nodes and pods but without network, which needs no root")
+	flags.BoolVar(&f.EvictionRequests, "eviction-requests", false, "serve the alpha API EvictionRequest (Kubernetes 1.37 and later)")
+	flags.BoolVar(&f.ControlPlaneOnly, "control-plane-only", false, "run the API with nodes and pods but without network; needs no root")
+	command.Share(flags, "Flags for the shape of a lab", "zones", "nodes-per-zone", "region", "cpu", "memory", "node-labels", "file", "dns",
+		"fake-nodes", "single-stack", "eviction-requests", "control-plane-only")
 	f.flags = flags
 	cmd.Flags().SortFlags = false
 	cmd.Flags().AddFlagSet(flags)
@@ -118,19 +120,19 @@ func newLabUpCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring a lab up",
-		Long: `Up brings a lab up and returns when its nodes are ready and its Services answer. The
-lab goes on when the command has ended. What an earlier run left behind is removed
-first; a lab that is up already is left alone, with an error.
+		Long: `Up brings a lab up and returns when its nodes are ready and its Services answer. The lab runs
+on after the command. Up first removes what an earlier run left behind. If the lab is up
+already, it fails and changes nothing.
 
-Vicinity is installed in it by the chart that its users have, and works when the command
-returns, if the program vicinity-controller is beside this one. --release installs chart and
-images of a folder instead. --set says values of the chart; "lab vicinity" changes them later. With --proxy vicinity or both, its vicinity-proxy
-runs on every node.
+If the program vicinity-controller is beside this one, up installs Vicinity by its chart and
+waits until it works. --release installs the chart and images of a folder instead. --set sets
+values of the chart; "lab vicinity" changes them later. With --proxy vicinity or both,
+vicinity-proxy runs on every node.
 
-Pods resolve the cluster's names by vicinity-dns, if its program is beside this one; "lab dns"
-changes that later, unless the lab came up with --dns none. A file says it by dns, with the values of --dns.
+Pods use vicinity-dns, if its program is beside this one. "lab dns" changes that later, unless
+the lab came up with --dns none.
 
-A shape is said by flags, or for more by a file:
+Flags give the shape of the lab, or a file, which also takes proxy, dns and timing:
 
   zones:
   - name: a
@@ -143,8 +145,8 @@ A shape is said by flags, or for more by a file:
     - labels: {example.com/rack: r1}
     - labels: {example.com/rack: r2}
 
-Containers run the lab's own images. --images names a file with programs of this machine for
-other names, which can be patterns; the first that a name matches counts:
+Containers run the lab's own images. --images FILE maps other names, or patterns of names, to
+programs of this machine; the first match counts:
 
   images:
   - name: agnhost                     # any registry, any tag
@@ -157,18 +159,15 @@ other names, which can be patterns; the first that a name matches counts:
     env: {MODE: plain}
     root: web                         # a folder with files of the container's own
 
-A container sees the files of this machine, but has a /tmp and a /var/tmp of its own, and a copy of its own
-of the files of root, in memory, which it can change, rename and remove. The volumes of its
-pod cover what the image has at the same paths.
+A container sees the files of this machine, except that /tmp and /var/tmp are its own. It can
+change the files of root, which are a copy in memory. Volumes of its pod cover files of the
+image at the same paths.
 
-A node that stops is not ready after about 10 s, instead of Kubernetes' 50 s, and its
-pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timing).`,
+A stopped node is not ready after about 10 s instead of Kubernetes' 50 s, and its pods are
+evicted 30 s later instead of 5 minutes. The file's timing changes that.`,
 		Example: `  vicinity lab up
   vicinity lab up --zones a,b,c --nodes-per-zone 3,2,1
-  vicinity lab up --name other
   vicinity lab up --proxy both
-  vicinity lab up --release bin/package
-  vicinity lab up --set routing.takeOverAuto=true
   vicinity lab up --file shape.yaml
   vicinity lab up --images images.yaml
   vicinity lab up --control-plane-only --fake-nodes 1000`,
@@ -195,10 +194,10 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
 		},
 	}
 	shaped.register(cmd)
-	cmd.Flags().BoolVar(&installed.vicinity, "vicinity", true, "install Vicinity, where its program is built")
+	cmd.Flags().BoolVar(&installed.vicinity, "vicinity", true, "install Vicinity, if its program is built")
 	installed.register(cmd)
-	cmd.Flags().StringVar(&images, "images", "", "`FILE` with programs that stand for container images, in YAML")
-	cmd.Flags().BoolVar(&keep, "keep", false, "leave what there is when it fails, to look at")
+	cmd.Flags().StringVar(&images, "images", "", "YAML `FILE` that maps images to programs")
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep what exists when up fails")
 	return cmd
 }
 

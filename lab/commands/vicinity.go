@@ -19,11 +19,11 @@ type installFlags struct {
 
 func (f *installFlags) register(cmd *cobra.Command) {
 	f.registerRelease(cmd)
-	cmd.Flags().StringArrayVar(&f.set, "set", nil, "`KEY=VALUE` of Vicinity's chart, such as routing.takeOverAuto=true; can be repeated")
+	cmd.Flags().StringArrayVar(&f.set, "set", nil, "`KEY=VALUE` of Vicinity's chart; can be repeated")
 }
 
 func (f *installFlags) registerRelease(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.release, "release", "", "`FOLDER` with a packaged chart and archives of its images, as make package and make release write it, instead of the programs beside this one")
+	cmd.Flags().StringVar(&f.release, "release", "", "`FOLDER` of make package or make release to install from, instead of the programs beside this one")
 }
 
 // whyNot says why Vicinity is not to be installed in a lab of a shape; nothing if it is.
@@ -85,17 +85,16 @@ func newLabVicinityCommand(s command.Streams, lf *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vicinity",
 		Short: "Install Vicinity in a lab, or change how it is installed",
-		Long: `Vicinity installs Vicinity in a lab that is up, by the chart that its users have, and
-returns when its controller is available and its webhooks answer, and its vicinity-proxy
-is ready on every node of a lab that was brought up with --proxy vicinity or both. Where it
-is installed already it gets the values said here and the chart's own for all others, and
-pods are replaced whose program was built anew.
+		Long: `Vicinity installs Vicinity in a running lab by its chart. It returns when the controller is
+available, the webhooks answer and, in a lab with --proxy vicinity or both, vicinity-proxy is
+ready on every node. If Vicinity is installed already, it gets the given values and the
+chart's defaults for all others, and pods with an older program are replaced.
 
-With --release it is what a folder has that make package or make release wrote: the packaged
-chart, and images that containers run without any file of this machine. Without it, it is the
-chart of this program, and the programs beside it.
+--release installs from a folder of make package or make release: the packaged chart, and
+images whose containers use no file of this machine. Without it, the chart of this program and
+the programs beside it are used.
 
-With --remove it is uninstalled. Its CRDs stay, with all that is written in them.`,
+--remove uninstalls Vicinity. Its CRDs and their objects stay.`,
 		Example: `  vicinity lab vicinity
   vicinity lab vicinity --set routing.takeOverAuto=true
   vicinity lab vicinity --release bin/package

@@ -13,9 +13,9 @@ func newLabZoneCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "zone",
 		Short: "Cut zones of a lab off, and heal them",
-		Long: `Zone cuts the network between the nodes of a zone and all others, as when a site loses
-its links: inside the zone traffic goes on. The control plane, which is in no zone,
-loses the zone's nodes too.`,
+		Long: `Zone cuts the network between the nodes of a zone and all others, as when a site loses its
+links. Traffic inside the zone goes on. The control plane is in no zone and loses the nodes
+too.`,
 		Example: `  vicinity lab zone cut zone-a
   vicinity lab zone heal zone-a`,
 	}
