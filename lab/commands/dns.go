@@ -23,7 +23,7 @@ func dnsInstaller(wanted shape.Shape, options lab.Options) (func(context.Context
 	}
 	switch {
 	case wanted.DNS == shape.DNSNone:
-		why = "as asked for by --dns none"
+		why = "--dns none was given"
 	case wanted.DNS != "" && why != "":
 		return nil, command.UsageErrorf("--dns %s: %s", kind, why)
 	}

@@ -29,7 +29,7 @@ func (f *installFlags) registerRelease(cmd *cobra.Command) {
 // whyNot says why Vicinity is not to be installed in a lab of a shape; nothing if it is.
 // What makes no sense is an error before there is a lab.
 func (f *installFlags) whyNot(wanted shape.Shape, options lab.Options) (string, error) {
-	why := "as asked for by --vicinity=false"
+	why := "--vicinity=false was given"
 	if f.vicinity {
 		var err error
 		if why, err = lab.WhyNoVicinity(wanted, options); err != nil {
