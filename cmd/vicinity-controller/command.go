@@ -70,13 +70,13 @@ func newCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "vicinity-controller",
 		Short: "Route the traffic of Services by topology",
-		Long: `Route the traffic of Services by topology: decide which endpoints the clients of each
-zone use, and write that to EndpointSlices and EndpointGroups, where proxies and DNS read it.
+		Long: `Route the traffic of Services by topology: decide which endpoints the clients of each zone use,
+and write that to EndpointSlices and EndpointGroups for proxies and DNS servers.
 
-With --locators=all or auto it also keeps PodLocators, by which a DNS server knows where its clients are,
-and with --budgets TopologyDisruptionBudgets, to which evictions are held.
+--locators=all or auto keeps PodLocators, by which a DNS server locates its clients. --budgets keeps
+TopologyDisruptionBudgets, which limit evictions.
 
-Of several that run, one leads and writes; all of them serve the webhooks.`,
+Of several replicas one leads and writes; all serve the webhooks.`,
 		Version:           version.Read().Version,
 		Args:              cobra.NoArgs,
 		SilenceUsage:      true,
@@ -90,20 +90,20 @@ Of several that run, one leads and writes; all of them serve the webhooks.`,
 		},
 	}
 	c.addFlags(command.Flags())
-	command.Flags().Bool("version", false, "print the version, and end")
+	command.Flags().Bool("version", false, "print the version and exit")
 	return command
 }
 
 func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; without it the KUBECONFIG variable, or the pod's own account")
-	flags.Float32Var(&c.qps, "kube-api-qps", 200, "requests a second to the API server")
-	flags.IntVar(&c.burst, "kube-api-burst", 400, "requests to the API server at once")
+	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; default the KUBECONFIG variable, or the pod's service account")
+	flags.Float32Var(&c.qps, "kube-api-qps", 200, "requests per second to the API server")
+	flags.IntVar(&c.burst, "kube-api-burst", 400, "burst of requests to the API server")
 	c.namespace = os.Getenv("POD_NAMESPACE")
 	routingflags.AddNamespace(flags, &c.namespace)
-	flags.StringVar(&c.serviceAccount, "service-account", os.Getenv("POD_SERVICE_ACCOUNT"), "service account that the controller writes as, whose writes the webhooks let pass; the POD_SERVICE_ACCOUNT variable by default")
-	flags.BoolVar(&c.leaderElect, "leader-elect", true, "have only one of several controllers write")
-	flags.BoolVar(&c.nodeAddresses, "publish-node-addresses", false, "keep the addresses of all nodes in the ConfigMap vicinity-node-addresses of --namespace, for vicinity-proxy, which does not let Services take them")
+	flags.StringVar(&c.serviceAccount, "service-account", os.Getenv("POD_SERVICE_ACCOUNT"), "service account of the controller, whose writes the webhooks allow; default the POD_SERVICE_ACCOUNT variable")
+	flags.BoolVar(&c.leaderElect, "leader-elect", true, "let only one of several controllers write")
+	flags.BoolVar(&c.nodeAddresses, "publish-node-addresses", false, "keep the addresses of all nodes in the ConfigMap vicinity-node-addresses of --namespace, for vicinity-proxy")
 	flags.StringVar(&c.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
 	flags.StringVar(&c.metrics, "metrics-bind-address", ":8080", "address of /metrics; 0 for none")
 	flags.StringVar(&c.pprof, "pprof-bind-address", "", "address of /debug/pprof/; none by default")
@@ -111,13 +111,13 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.log.format, "log-format", "json", "how to log: "+strings.Join(logFormats, ", "))
 	c.addRoutingFlags(flags)
 	c.addLocatorFlags(flags)
-	flags.BoolVar(&c.budgets, "budgets", false, "keep TopologyDisruptionBudgets: their status and events, and the label of namespaces by which evictions are checked")
-	flags.BoolVar(&c.budgetOptions.ProjectPDBs, "project-pdbs", false, "keep PodDisruptionBudgets, one for each zone, for budgets that these can express; without it those of before are removed")
-	flags.BoolVar(&c.responder, "eviction-responder", false, "answer EvictionRequests for pods that name the responder vicinity.dev/budget, where the API server serves them")
-	flags.IntVar(&c.budgetOptions.Top, "top-budgets", disruptioncontroller.DefaultTop, "budgets, those that allow the least, that have metrics of their own")
-	flags.BoolVar(&c.scaleDown, "scale-down", false, "keep the spread of Deployments and ReplicaSets that are annotated with vicinity.dev/keep-spread, or whose namespace is: by deletion costs of their pods")
-	flags.BoolVar(&c.rollouts, "rollouts", false, "follow DomainRollouts: replace the pods of StatefulSets and DaemonSets with the update strategy OnDelete, and of Deployments whose pods wait for it, by failure domain, as budgets allow")
-	flags.BoolVar(&c.webhooks.scales, "pace-scale-downs", false, "serve the webhooks that hold scale-downs to TopologyDisruptionBudgets in namespaces with the label vicinity.dev/pace-scale-down, and go on with those that were not allowed whole")
+	flags.BoolVar(&c.budgets, "budgets", false, "keep TopologyDisruptionBudgets, and the label of namespaces whose evictions are checked")
+	flags.BoolVar(&c.budgetOptions.ProjectPDBs, "project-pdbs", false, "keep a PodDisruptionBudget per zone for budgets that it can express; without it, existing ones are removed")
+	flags.BoolVar(&c.responder, "eviction-responder", false, "answer EvictionRequests for pods with the responder vicinity.dev/budget, if the API server serves them")
+	flags.IntVar(&c.budgetOptions.Top, "top-budgets", disruptioncontroller.DefaultTop, "number of budgets with metrics of their own: those that allow the least")
+	flags.BoolVar(&c.scaleDown, "scale-down", false, "keep the spread of Deployments and ReplicaSets with the annotation vicinity.dev/keep-spread, or in a namespace with it, by pod deletion costs")
+	flags.BoolVar(&c.rollouts, "rollouts", false, "follow DomainRollouts: replace pods of StatefulSets, DaemonSets and Deployments by failure domain, as budgets allow")
+	flags.BoolVar(&c.webhooks.scales, "pace-scale-downs", false, "serve the webhooks that limit scale-downs by TopologyDisruptionBudgets in namespaces with the label vicinity.dev/pace-scale-down, and continue limited ones")
 	c.addWebhookFlags(flags)
 }
 
@@ -125,36 +125,36 @@ func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	o := &c.routing
 	o.Settings, o.Exclusion.Namespaces = routing.DefaultSettings(), intent.DefaultExcluded()
 	routingflags.Add(flags, &o.Settings, &o.Exclusion)
-	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", routingcontroller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups go")
+	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", routingcontroller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups are deleted")
 	o.ProxyNodes = routingcontroller.DefaultProxyNodes()
-	flags.Var(&o.ProxyNodes, "proxy-nodes", "labels of the nodes that run vicinity-proxy, as a selector, or several of which one is enough: a Service is handed over when all of these nodes have it")
-	flags.DurationVar(&o.ReplanAfter, "replan-after", routingcontroller.DefaultReplanAfter, "how long nothing must have happened to a Service for a better plan to replace the one that is kept, 0 for never")
-	flags.IntVar(&o.ReplanRate, "replan-rate", routingcontroller.DefaultReplanRate, "endpoints that may move for better plans in a minute in the long run, of all Services together")
-	flags.IntVar(&o.Workers, "workers", routingcontroller.DefaultWorkers, "Services that are synced at a time")
-	flags.IntVar(&o.TopServices, "top-services", routingcontroller.DefaultTopServices, "Services, those with the most endpoints, that have metrics of their own")
+	flags.Var(&o.ProxyNodes, "proxy-nodes", "label selector of the nodes that run vicinity-proxy; can be repeated, and one must match. A Service is handed over when all these nodes have programmed it")
+	flags.DurationVar(&o.ReplanAfter, "replan-after", routingcontroller.DefaultReplanAfter, "how long a Service must be unchanged before a better plan replaces its plan; 0 for never")
+	flags.IntVar(&o.ReplanRate, "replan-rate", routingcontroller.DefaultReplanRate, "endpoints of all Services that may move per minute for better plans, on average")
+	flags.IntVar(&o.Workers, "workers", routingcontroller.DefaultWorkers, "number of Services to sync concurrently")
+	flags.IntVar(&o.TopServices, "top-services", routingcontroller.DefaultTopServices, "number of Services with metrics of their own: those with the most endpoints")
 }
 
 func (c *config) addLocatorFlags(flags *pflag.FlagSet) {
 	o := &c.locators
-	flags.StringVar((*string)(&o.Mode), "locators", string(namescontroller.Unset), "which pods get a PodLocator, by which a DNS server finds its clients: all, auto for those whose addresses do not lie in the pod CIDRs of their node, or off, which removes all that any vicinity-controller made; without it none are made and none removed")
-	flags.StringSliceVar(&o.Labels, "locator-labels", nil, "labels of nodes that PodLocators have besides the hostname, the zone and the region, separated by commas, or * for all; without any every key that a Service or a policy names")
+	flags.StringVar((*string)(&o.Mode), "locators", string(namescontroller.Unset), "which pods get a PodLocator: all, auto (those with addresses outside of their node's pod CIDRs), or off (existing ones are removed too); without it, none are made or removed")
+	flags.StringSliceVar(&o.Labels, "locator-labels", nil, "node labels on PodLocators beside hostname, zone and region: a list, or * for all; default every key that a Service or policy names")
 }
 
 func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
 	w := &c.webhooks
-	flags.BoolVar(&w.endpointSlices, "webhook-endpointslices", false, "serve the webhook that keeps hints where others rewrite a slice")
+	flags.BoolVar(&w.endpointSlices, "webhook-endpointslices", false, "serve the webhook that keeps hints when others rewrite a slice")
 	flags.BoolVar(&w.services, "webhook-services", false, "serve the webhook that checks Services")
 	flags.BoolVar(&w.policies, "webhook-policies", false, "serve the webhooks that check RoutingPolicies and ClusterRoutingPolicies")
 	flags.BoolVar(&w.budgets, "webhook-budgets", false, "serve the webhook that checks TopologyDisruptionBudgets")
-	flags.BoolVar(&w.evictions, "webhook-evictions", false, "serve the webhooks that hold evictions to TopologyDisruptionBudgets")
-	flags.BoolVar(&w.pods, "webhook-pods", false, "serve the webhook that has new pods wait for their TopologyDisruptionBudgets when EvictionRequests ask for them")
-	flags.BoolVar(&w.ordinals, "webhook-ordinals", false, "serve the webhook that spreads the ordinals of StatefulSets over failure domains where their pods are annotated with vicinity.dev/spread-ordinals")
+	flags.BoolVar(&w.evictions, "webhook-evictions", false, "serve the webhooks that limit evictions by TopologyDisruptionBudgets")
+	flags.BoolVar(&w.pods, "webhook-pods", false, "serve the webhook that adds the responder vicinity.dev/budget to new pods")
+	flags.BoolVar(&w.ordinals, "webhook-ordinals", false, "serve the webhook that spreads StatefulSet ordinals over failure domains, for pods with the annotation vicinity.dev/spread-ordinals")
 	flags.IntVar(&w.port, "webhook-port", 9443, "port of the webhooks")
-	flags.StringVar(&w.clients, "webhook-client-ca", "", "`file` with the authorities, in PEM, of a certificate that who asks the webhooks has to show; empty for none, so that whoever can connect is answered. The API server shows one if its admission configuration says so")
-	flags.StringVar(&w.name, "webhook-name", "vicinity", "name of the webhook configurations, which are told the certificate to expect")
+	flags.StringVar(&w.clients, "webhook-client-ca", "", "PEM `file` with the authorities of client certificates that the webhooks demand; empty to demand none. The API server shows one if its admission configuration says so")
+	flags.StringVar(&w.name, "webhook-name", "vicinity", "name of the webhook configurations, which get the certificate authority")
 	flags.StringVar(&w.service, "webhook-service", "vicinity-webhook", "name of the Service of the webhooks")
-	flags.StringVar(&w.secret, "certificate-secret", "vicinity-webhook-certificate", "name of the Secret that keeps the certificate of the webhooks")
-	flags.StringVar(&w.folder, "certificate-dir", "", "folder that can be written, for a mark that the rotation of certificates waits for; that for temporary files by default")
+	flags.StringVar(&w.secret, "certificate-secret", "vicinity-webhook-certificate", "name of the Secret with the certificate of the webhooks")
+	flags.StringVar(&w.folder, "certificate-dir", "", "writable folder that the certificate rotation uses; default the one for temporary files")
 }
 
 // check says what is wrong with the first invalid flag.
