@@ -79,7 +79,7 @@ func (r *clusterReader) expectNamespace(ctx context.Context, name string) error 
 func (r *clusterReader) services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
 	list, err := listAll[corev1.Service](ctx, r.typed.CoreV1().Services(namespace), metav1.ListOptions{})
 	if apierrors.IsForbidden(err) && namespace == metav1.NamespaceAll {
-		return nil, fmt.Errorf("%w; -n lists those of one namespace", r.explained("reading Services", err))
+		return nil, fmt.Errorf("%w; use -n for one namespace", r.explained("reading Services", err))
 	}
 	return list, r.explained("reading Services", err)
 }
@@ -96,13 +96,13 @@ func (r *clusterReader) slices(ctx context.Context, namespace, selector string) 
 
 func (r *clusterReader) policies(ctx context.Context, namespace string) ([]*v1alpha1.RoutingPolicy, error) {
 	list, err := listOwn[v1alpha1.RoutingPolicy](ctx, r, ownList{"routingpolicies", namespace, ""})
-	return list, r.optional("RoutingPolicies", "only what is written on the Service itself counts here", err)
+	return list, r.optional("RoutingPolicies", "only the Service's own settings count here", err)
 }
 
 // defaults are the ClusterRoutingPolicies that choose a namespace, or each of all, by the
 // namespace. Without a policy no namespace is read.
 func (r *clusterReader) defaults(ctx context.Context, namespace string) (map[string][]*v1alpha1.ClusterRoutingPolicy, error) {
-	const consequence = "what is written for all Services of some namespaces is left out"
+	const consequence = "defaults for the Services of namespaces are left out"
 	all, err := listOwn[v1alpha1.ClusterRoutingPolicy](ctx, r, ownList{"clusterroutingpolicies", metav1.NamespaceAll, ""})
 	if err = r.optional("ClusterRoutingPolicies", consequence, err); err != nil || len(all) == 0 {
 		return nil, err
@@ -130,7 +130,7 @@ func (r *clusterReader) defaults(ctx context.Context, namespace string) (map[str
 
 func (r *clusterReader) groups(ctx context.Context, namespace, selector string) ([]*v1alpha1.EndpointGroup, error) {
 	list, err := listOwn[v1alpha1.EndpointGroup](ctx, r, ownList{"endpointgroups", namespace, selector})
-	return list, r.optional(inspect.KindGroups, "what is written for vicinity-proxy is unknown", err)
+	return list, r.optional(inspect.KindGroups, "the groups for vicinity-proxy are unknown", err)
 }
 
 // ownList says which objects of Vicinity's own API to list.
@@ -251,11 +251,11 @@ func (r *clusterReader) explained(doing string, err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	case apierrors.IsForbidden(err) && errors.As(err, &status):
-		return fmt.Errorf("%s: it is not allowed: %s; see %s", doing, reasonOf(status), inspect.PermissionsDocument)
+		return fmt.Errorf("%s is not allowed: %s; see %s", doing, reasonOf(status), inspect.PermissionsDocument)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the cluster at %s does not accept the credentials of the kubeconfig", r.server)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("the cluster at %s does not answer in time; --request-timeout is how long it may take", r.server)
+		return fmt.Errorf("the cluster at %s does not answer in time; --request-timeout gives it more time", r.server)
 	case errors.As(err, &connecting):
 		return fmt.Errorf("the cluster at %s cannot be reached: %w", r.server, connecting.Err)
 	}

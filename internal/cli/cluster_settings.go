@@ -55,7 +55,7 @@ func (r *clusterReader) webhookConfigurations(ctx context.Context) ([]inspect.We
 func (r *clusterReader) settings(ctx context.Context) (routingflags.Running, error) {
 	controller, err := r.controller(ctx)
 	if err != nil {
-		return routingflags.Defaults(), r.optional("Deployments", "vicinity-controller is taken to have its default flags", err)
+		return routingflags.Defaults(), r.optional("Deployments", "vicinity-controller is assumed to have its default flags", err)
 	}
 	running, notes := routingflags.RunningOf(controller)
 	for _, note := range notes {

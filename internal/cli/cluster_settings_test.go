@@ -92,7 +92,7 @@ func TestServicesThatAreLeftAlone(t *testing.T) {
 		},
 		{
 			name: "without groups", namespace: "shop", annotations: grouped, args: []string{"--groups=false"},
-			delivery: "None: nothing is to be delivered",
+			delivery: "None: there is nothing to deliver",
 			noEffect: "annotation vicinity.dev/proxy",
 		},
 	} {

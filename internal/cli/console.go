@@ -82,7 +82,7 @@ func (f *consoleFlags) run(ctx context.Context, s command.Streams, reach connect
 		TrafficEvery: f.trafficEvery, Listen: listen,
 		Serving: func(url string) {
 			fmt.Fprintln(s.Out, url)
-			fmt.Fprintln(s.Err, "Open this address in a browser. The command serves it until it is interrupted.")
+			fmt.Fprintln(s.Err, "Open this address in a browser. Ctrl+C ends the console.")
 		},
 	})
 }
@@ -91,7 +91,7 @@ func (f *consoleFlags) run(ctx context.Context, s command.Streams, reach connect
 func (f *consoleFlags) listen() (netip.AddrPort, error) {
 	address, err := netip.ParseAddr(f.address)
 	if err != nil || !address.IsLoopback() {
-		return netip.AddrPort{}, command.UsageErrorf("--address %q is not allowed; it must be an address of this machine alone, such as 127.0.0.1 or ::1", f.address)
+		return netip.AddrPort{}, command.UsageErrorf("--address %q is not allowed; it must be a loopback address, such as 127.0.0.1 or ::1", f.address)
 	}
 	if f.port < 0 || f.port > math.MaxUint16 {
 		return netip.AddrPort{}, command.UsageErrorf("--port %d is not allowed; it must be from 0 to %d", f.port, math.MaxUint16)

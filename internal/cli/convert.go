@@ -63,7 +63,7 @@ something are such failures too.`,
 func (f *convertFlags) run(ctx context.Context, s command.Streams) error {
 	for flag, key := range map[string]string{"zone-key": f.zoneKey, "group-by": f.groupBy} {
 		if reasons := validation.IsQualifiedName(key); key != "" && len(reasons) > 0 {
-			return command.UsageErrorf("--%s %q is no key of a label: %s", flag, key, reasons[0])
+			return command.UsageErrorf("--%s %q is not a label key: %s", flag, key, reasons[0])
 		}
 	}
 	c := converter{flags: f, passed: map[string]int{}}
@@ -75,7 +75,7 @@ func (f *convertFlags) run(ctx context.Context, s command.Streams) error {
 		for _, kind := range slices.Sorted(maps.Keys(c.passed)) {
 			kinds = append(kinds, fmt.Sprintf("%s (%d)", kind, c.passed[kind]))
 		}
-		fmt.Fprintln(s.Err, "passed over: "+strings.Join(kinds, ", "))
+		fmt.Fprintln(s.Err, "ignored: "+strings.Join(kinds, ", "))
 	}
 	for _, err := range c.failures {
 		fmt.Fprintln(s.Err, "not converted: "+command.OneLine(err))
@@ -93,7 +93,7 @@ func (f *convertFlags) run(ctx context.Context, s command.Streams) error {
 	case n > 0:
 		return fmt.Errorf("%s not converted", count(n, "budget was", "budgets were"))
 	case len(c.made) == 0:
-		return errors.New("no budget is in the manifests; convert reads " + convert.Kinds)
+		return errors.New("the manifests have no budget; convert reads " + convert.Kinds)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ items:
 
 func TestConvertGolden(t *testing.T) {
 	code, stdout, stderr := runMain(t.Context(), budgets, "convert", "-f", "-")
-	if code != 0 || stderr != "passed over: Deployment of apps/v1 (1)\n" {
+	if code != 0 || stderr != "ignored: Deployment of apps/v1 (1)\n" {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
 	golden.Compare(t, "testdata/convert/budgets.yaml", stdout)
@@ -72,7 +72,7 @@ func TestConvertRefuses(t *testing.T) {
 		{"no file", "", "", "no manifests are given", 2},
 		{"a zone key", "", "-f - --zone-key a/b/c", `--zone-key "a/b/c" is no key of a label`, 2},
 		{"a group key", "", "-f - --group-by -", `--group-by "-" is no key of a label`, 2},
-		{"no budget", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n", "-f -", "no budget is in the manifests; convert reads PodDisruptionBudget (policy/v1", 1},
+		{"no budget", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n", "-f -", "the manifests have no budget; convert reads PodDisruptionBudget (policy/v1", 1},
 		{"a field", pdb + "spec: {maxUnavailable: x}\n", "-f -", `standard input: document 1: PodDisruptionBudget web: spec.maxUnavailable: Invalid value: "x": must be a number`, 1},
 		{"no spec", pdb, "-f -", "spec is missing", 1},
 		{"no name", "apiVersion: policy/v1\nkind: PodDisruptionBudget\nspec: {}\n", "-f -", "metadata.name is missing", 1},

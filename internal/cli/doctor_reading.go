@@ -73,7 +73,7 @@ func (r *clusterReader) examined(ctx context.Context, namespace string) (*doctor
 	_, noServices := d.in.Unread[doctor.SourceServices]
 	_, noDeployments := d.in.Unread[doctor.SourceDeployments]
 	if noNodes && noServices && noDeployments {
-		return nil, fmt.Errorf("you may list neither nodes nor services nor deployments in all namespaces, so there is nothing to judge; the rights are in %s", doctorPermissions)
+		return nil, fmt.Errorf("you may not list nodes, services or deployments in all namespaces, so doctor can check nothing; see %s", doctorPermissions)
 	}
 	if server, local := r.clock.Read(); !server.IsZero() {
 		d.in.Server = server.Add(d.in.Local.Sub(local))
@@ -168,7 +168,7 @@ func (d *doctorReader) installation(ctx context.Context) error {
 	running, _ := routingflags.RunningOf(controller) // one with flags that make no sense does not start, which is a finding
 	d.in.Exclusion, d.in.TakesAuto = running.Exclusion, running.TakesOverAuto()
 	if _, unread := d.in.Unread[doctor.SourceDeployments]; !unread && len(controllers) == 0 && d.namespace != metav1.NamespaceAll {
-		d.in.Unread[doctor.SourceDeployments] = fmt.Sprintf("there is no vicinity-controller in namespace %s, and -n looks nowhere else", d.namespace)
+		d.in.Unread[doctor.SourceDeployments] = fmt.Sprintf("there is no vicinity-controller in namespace %s; without -n doctor looks in all namespaces", d.namespace)
 	}
 	d.in.NameServers, err = d.deployments(ctx, dnsSelector)
 	if err := d.without(doctor.SourceDeployments, d.inPlace("list deployments"), err); err != nil {
@@ -249,7 +249,7 @@ func (d *doctorReader) proxyConfig(namespace, configMap, text string) *doctor.Pr
 		FeatureGates map[string]bool `json:"featureGates"`
 	}
 	if err := yaml.Unmarshal([]byte(text), &read); err != nil {
-		d.in.Unread[doctor.SourceConfig] = fmt.Sprintf("the ConfigMap %s/%s makes no sense: %s", namespace, configMap, command.OneLine(err))
+		d.in.Unread[doctor.SourceConfig] = fmt.Sprintf("the ConfigMap %s/%s is invalid: %s", namespace, configMap, command.OneLine(err))
 		return nil
 	}
 	return &doctor.ProxyConfig{Namespace: namespace, ConfigMap: configMap, Mode: read.Mode, Gates: read.FeatureGates}
@@ -438,7 +438,7 @@ func listWhole[T any](ctx context.Context, d *doctorReader, source doctor.Source
 	err := eachItem(ctx, resource, metav1.ListOptions{}, func(object *unstructured.Unstructured) error {
 		item, err := convertTo[T](object)
 		if err != nil {
-			d.in.Unread[source] = "an object makes no sense: " + command.OneLine(err)
+			d.in.Unread[source] = "an object is invalid: " + command.OneLine(err)
 			return nil
 		}
 		list = append(list, item)

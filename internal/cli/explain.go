@@ -62,7 +62,7 @@ missing.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asksForPod(args) {
 				if cmd.Flags().Changed("node") {
-					return command.UsageErrorf("--node is for Services; a pod is on the node that it has")
+					return command.UsageErrorf("--node is for Services only")
 				}
 				return f.runPod(cmd.Context(), s, reach, args)
 			}
@@ -70,7 +70,7 @@ missing.`,
 				return f.run(cmd.Context(), s, reach, args)
 			}
 			if f.all {
-				return command.UsageErrorf("--all is not for --node, which shows all that there is")
+				return command.UsageErrorf("--all and --node do not go together; --node shows everything")
 			}
 			name, err := serviceName(args)
 			if err != nil {
@@ -116,7 +116,7 @@ func serviceName(args []string) (string, error) {
 	case !qualified:
 		return kind, nil
 	case !isServiceKind(kind):
-		return "", command.UsageErrorf("%q is no Service and no pod; give svc/NAME or pod/NAME, with -n for its namespace", strings.Join(args, " "))
+		return "", command.UsageErrorf("%q is neither a Service nor a pod; give svc/NAME or pod/NAME, with -n for its namespace", strings.Join(args, " "))
 	case name == "" || strings.Contains(name, "/"):
 		return "", command.UsageErrorf("%q names no Service; give svc/NAME", strings.Join(args, " "))
 	}
@@ -153,7 +153,7 @@ func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connect
 	}
 	// What to do next is found only where it is shown.
 	if err := e.Advise(); err != nil {
-		return fmt.Errorf("looking for what Service %s/%s could do better: %w", r.namespace, name, err)
+		return fmt.Errorf("looking for improvements of Service %s/%s: %w", r.namespace, name, err)
 	}
 	return f.output.write(s.Out, e, func(p *page) { writeAnswer(p, e) })
 }
@@ -229,7 +229,7 @@ func (r *clusterReader) notFound(ctx context.Context, name string) error {
 	slices.Sort(namespaces)
 	switch {
 	case len(namespaces) > 0:
-		return fmt.Errorf("%s; one of that name is in %s", missing, strings.Join(namespaces[:min(3, len(namespaces))], ", "))
+		return fmt.Errorf("%s; a Service with this name is in %s", missing, strings.Join(namespaces[:min(3, len(namespaces))], ", "))
 	case len(names) > 0:
 		slices.Sort(names)
 		return fmt.Errorf("%s; %s", missing, listed(names, ""))

@@ -139,7 +139,7 @@ func checkName(name string) error {
 	if _, err := netip.ParseAddr(whole); err != nil && len(whole) <= longest && dnsName.MatchString(name) {
 		return nil
 	}
-	return command.UsageErrorf("name %q is not that of a Service or of one of its ports, such as web.shop; "+
+	return command.UsageErrorf("name %q is not the name of a Service or of a port, such as web.shop; "+
 		"it must have labels of 1 to 63 letters, digits, hyphens and underscores with dots between them, and at most %d characters", name, longest)
 }
 
@@ -213,7 +213,7 @@ func (n *nameReader) readPod(ctx context.Context, from nameClient) error {
 	if apierrors.IsNotFound(err) {
 		hint := ""
 		if from.namespace != "" {
-			hint = fmt.Sprintf("what stands before the slash in %s is the namespace of the pod", from.called)
+			hint = fmt.Sprintf("the part before the slash in %s is the namespace of the pod", from.called)
 		}
 		return n.podNotFound(ctx, name, hint)
 	}
@@ -232,7 +232,7 @@ func (n *nameReader) readPod(ctx context.Context, from nameClient) error {
 	}
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
-		return fmt.Errorf("pod %s/%s has finished and asks for nothing any more; give one that runs, or an address", n.namespace, name)
+		return fmt.Errorf("pod %s/%s has finished; give a running pod, or an address", n.namespace, name)
 	case len(n.client.Addresses) == 0:
 		return fmt.Errorf("pod %s/%s has no address yet; wait until it runs, or give an address", n.namespace, name)
 	}
@@ -253,7 +253,7 @@ func (r *clusterReader) locators(ctx context.Context, addresses []netip.Addr) ([
 		}
 		return err
 	})
-	return list, r.optional(inspect.KindLocators, "pods are located by the ranges of nodes alone", err)
+	return list, r.optional(inspect.KindLocators, "pods are located only by the pod CIDRs of nodes", err)
 }
 
 // servedGroups are the groups that the DNS server answers from for a Service: unlike the controller it goes by
@@ -299,10 +299,10 @@ func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExp
 			return nil, err
 		}
 		if len(before) > 0 {
-			e.NotKnown = append(e.NotKnown, fmt.Sprintf("whether the client gets to this name: it tries %s before, which may exist outside of the cluster", strings.Join(before, " and ")))
+			e.NotKnown = append(e.NotKnown, fmt.Sprintf("whether the client reaches this name: it first tries %s, which may exist outside of the cluster", strings.Join(before, " and ")))
 		}
 		if !known && len(search) > 1 {
-			e.NotKnown = append(e.NotKnown, fmt.Sprintf("which names the pod tries for %s: by its dnsPolicy or hostNetwork its search list may be another than the usual one, which was taken", name))
+			e.NotKnown = append(e.NotKnown, fmt.Sprintf("which names the pod tries for %s: its dnsPolicy or hostNetwork may give it another search list than the usual one", name))
 		}
 		if !e.Missing {
 			return e, nil
@@ -316,7 +316,7 @@ func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExp
 	case refused != nil:
 		return nil, n.explained("reading Services", refused)
 	case len(tried) == 0:
-		return nil, fmt.Errorf("%s is the name of no Service in the domain %s (--zone), so Vicinity leaves its answer as it is", name, domain)
+		return nil, fmt.Errorf("%s is not the name of a Service in the domain %s (--zone), so Vicinity does not change its answer", name, domain)
 	}
 	meant := tried[0]
 	if len(tried) > 1 && strings.Contains(name, ".") {
@@ -325,7 +325,7 @@ func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExp
 	namespace, service := meant.ServiceName()
 	n.in(namespace)
 	if err := n.expectNamespace(ctx, namespace); err != nil {
-		return nil, fmt.Errorf("%s is the name of no Service in the domain %s (--zone): %w", name, domain, err)
+		return nil, fmt.Errorf("%s is not the name of a Service in the domain %s (--zone): %w", name, domain, err)
 	}
 	return nil, n.notFound(ctx, service)
 }

@@ -284,7 +284,7 @@ func TestExplainDNSReadsTheServersGroups(t *testing.T) {
 
 // A short name is looked for along the search list that the pod has, as far as that is known.
 func TestExplainDNSSearchList(t *testing.T) {
-	const doubt = "its search list may be another than the usual one"
+	const doubt = "another search list than the usual one"
 	config := func(options ...string) *corev1.PodDNSConfig {
 		c := &corev1.PodDNSConfig{}
 		for _, value := range options {
@@ -303,9 +303,9 @@ func TestExplainDNSSearchList(t *testing.T) {
 		{name: "the node's", spec: corev1.PodSpec{DNSPolicy: corev1.DNSDefault}, asks: "near", want: "near.shop.svc.cluster.local for", doubted: true},
 		{name: "a whole name", spec: corev1.PodSpec{DNSPolicy: corev1.DNSDefault}, asks: "near.shop.svc.cluster.local", want: "near.shop.svc.cluster.local for"},
 		{name: "the resolver's", spec: corev1.PodSpec{DNSPolicy: corev1.DNSNone}, asks: "near", want: "near.shop.svc.cluster.local for", doubted: true},
-		{name: "few dots", spec: corev1.PodSpec{DNSConfig: config("1")}, asks: "near.shop", want: "it tries near.shop. before, which may exist outside of the cluster"},
+		{name: "few dots", spec: corev1.PodSpec{DNSConfig: config("1")}, asks: "near.shop", want: "it first tries near.shop., which may exist outside of the cluster"},
 		{name: "a Service named as its namespace", asks: "near.shop", want: "near.shop.svc.cluster.local for"},
-		{name: "many dots", asks: "eu.1.prefer._zone.near.shop", want: "it tries eu.1.prefer._zone.near.shop. before, which may exist outside of the cluster"},
+		{name: "many dots", asks: "eu.1.prefer._zone.near.shop", want: "it first tries eu.1.prefer._zone.near.shop., which may exist outside of the cluster"},
 	} {
 		c := newNamedCluster(t)
 		pod := namedPod("searching", "node-b1", "10.1.100.9")
@@ -350,7 +350,7 @@ func TestExplainDNSErrors(t *testing.T) {
 		{"www.example.com --from client-b", 1, `there is no namespace "com"`},
 		{"near.shop. --from client-b", 1, "near.shop. is the name of no Service in the domain cluster.local (--zone), so Vicinity leaves its answer as it is"},
 		{"10-0-0-1.shop.pod.cluster.local --from client-b", 1, "is the name of no Service"},
-		{"near --from 192.0.2.3 -n attic", 1, `no Service "near" is in namespace "attic"; one of that name is in shop`},
+		{"near --from 192.0.2.3 -n attic", 1, `no Service "near" is in namespace "attic"; a Service with this name is in shop`},
 	} {
 		code, stdout, stderr := newNamedCluster(t).run(t.Context(), append([]string{"explain", "dns"}, strings.Fields(test.args)...)...)
 		if code != test.code || !strings.Contains(stderr, test.want) || stdout != "" {
@@ -378,7 +378,7 @@ func TestExplainDNSForbidden(t *testing.T) {
 	c := newNamedCluster(t)
 	c.refuse("services", forbidden("", "services"))
 	code, _, stderr := c.run(context.Background(), "explain", "dns", "near", "--from", "client-b")
-	if code != 1 || !strings.Contains(stderr, "reading Services: it is not allowed") {
+	if code != 1 || !strings.Contains(stderr, "reading Services is not allowed") {
 		t.Errorf("code %d: %s", code, stderr)
 	}
 	c = newNamedCluster(t)

@@ -13,9 +13,9 @@ func writeName(p *page, e *inspect.NameExplanation) {
 	p.heading(strings.TrimSuffix(e.Name, ".") + " for " + clientText(&e.Client))
 	switch e.Rule {
 	case inspect.RuleUnchanged:
-		p.list("", []string{"what CoreDNS gives to every client: Vicinity leaves the answer as it is"})
+		p.list("", []string{"the answer of CoreDNS for every client: Vicinity does not change it"})
 	case inspect.RuleAlias:
-		p.list("", []string{"another name of " + e.Alias + ": a client gets what it gets for that name"})
+		p.list("", []string{"another name of " + e.Alias + ": a client gets the answer for that name"})
 	default:
 		var lines []string
 		for i := range e.Answers {
@@ -103,7 +103,7 @@ func ruleText(e *inspect.NameExplanation) string {
 	case inspect.RuleWhole:
 		return "a headless Service without groups: all endpoints"
 	case inspect.RuleLeftOver:
-		return "groups that are left over do not count: all endpoints"
+		return "leftover groups do not count: all endpoints"
 	}
 	return "not known"
 }

@@ -130,7 +130,7 @@ func TestExplainMeanwhile(t *testing.T) {
 		{
 			"hard", v1alpha1.AnnotationSameZone, v1alpha1.Require,
 			[]string{
-				"  until then: there are no hints, which cannot express it, so that all zones use all endpoints\n",
+				"  until then: hints cannot express the request, so all zones use all endpoints\n",
 				"not written yet: the hints of 12 endpoints in 1 slice differ from the plan\n",
 				"expected once vicinity-proxy serves it: 100 % of the traffic stays in its zone",
 			},

@@ -81,7 +81,7 @@ func (f *explainFlags) runNode(ctx context.Context, s command.Streams, reach con
 		return err
 	}
 	if n := len(document.Kernel.Differences); n > 0 {
-		return fmt.Errorf("the kernel of node %s does not hold what it should: %s", f.node, count(int64(n), "difference", "differences"))
+		return fmt.Errorf("the kernel of node %s differs from the rules: %s", f.node, count(int64(n), "difference", "differences"))
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (r *clusterReader) explainNode(ctx context.Context, name, nodeName string, 
 	why := elsewhere(in.Node, in.Local)
 	if in.Settings.NodePorts.ByPrefix() && why != "" {
 		in.Local = view.Addresses(in.Node)
-		r.leaveOut("the addresses of the node's interfaces are known on the node only; those that its object names are taken for them")
+		r.leaveOut("the addresses of the node's interfaces are known only there; the addresses in its Node object are used instead")
 	}
 	in.Unread, in.Now = r.unread, r.now
 	e := inspect.ExplainNode(in)
@@ -113,7 +113,7 @@ func elsewhere(node *corev1.Node, local []netip.Addr) string {
 	if slices.ContainsFunc(own, func(a netip.Addr) bool { return slices.Contains(local, a) }) {
 		return ""
 	}
-	return fmt.Sprintf("this is not node %s, none of whose addresses is here; run it there, as root", node.Name)
+	return fmt.Sprintf("this machine has no address of node %s; run the command on the node, as root", node.Name)
 }
 
 // compared compares what the kernel holds with what the rules should be.
@@ -123,7 +123,7 @@ func compared(e *inspect.NodeExplanation, here machine, why string) inspect.Kern
 	}
 	rules, err := here.rules()
 	if err != nil {
-		return inspect.Kernel{Why: fmt.Sprintf("the rules may be read by root only, with the capability NET_ADMIN (%s)", command.OneLine(err))}
+		return inspect.Kernel{Why: fmt.Sprintf("only root with the capability NET_ADMIN may read the rules (%s)", command.OneLine(err))}
 	}
 	k := inspect.Kernel{Compared: true}
 	for _, family := range ruleset.Families {

@@ -297,7 +297,7 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 		},
 		{
 			name: "Leases that may not be read", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, refuse: "leases",
-			want: []string{"Leases may not be read", "so whether the node's proxy lives, and what it has programmed, is unknown", "served by: vicinity-proxy; "},
+			want: []string{"Leases may not be read", "so whether the node's proxy runs, and what it has programmed, is unknown", "served by: vicinity-proxy; "},
 		},
 		{
 			name: "a Lease of another namespace", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near},
@@ -397,7 +397,7 @@ func TestExplainNodeComparesWithTheKernel(t *testing.T) {
 		want string
 		code int
 	}{
-		{name: "the same", held: heldFor(t, of(near)), want: "holds what it should"},
+		{name: "the same", held: heldFor(t, of(near)), want: "matches the rules"},
 		{name: "an endpoint less", held: heldFor(t, of(aGroup("near", "1@a1", nil)), another), code: 1, want: "slots of 10.96.0.1:80/tcp are [10.1.0.1:8080] instead of [10.1.0.1:8080 10.1.0.2:8080]"},
 		{name: "no table", held: heldRules{}, code: 1, want: "there is no table ip vicinity"},
 	} {
@@ -416,7 +416,7 @@ func TestExplainNodeComparesWithTheKernel(t *testing.T) {
 			if code != test.code || !strings.Contains(stdout, test.want) {
 				t.Errorf("exit code %d instead of %d, %q is to be in\n%s%s", code, test.code, test.want, stdout, stderr)
 			}
-			if differs := strings.Contains(stderr, "the kernel of node a1 does not hold what it should: "); differs != (test.code == 1) || differs != (pauses > 0) {
+			if differs := strings.Contains(stderr, "the kernel of node a1 differs from the rules: "); differs != (test.code == 1) || differs != (pauses > 0) {
 				t.Errorf("%d pauses, standard error %s", pauses, stderr)
 			}
 		})
@@ -457,7 +457,7 @@ func TestExplainNodeLooksAgain(t *testing.T) {
 		},
 	}
 	held[ruleset.IPv6] = emptyTable(t)
-	if code, stdout, stderr := c.explain(t.Context(), "a1"); code != 0 || !strings.Contains(stdout, "holds what it should") {
+	if code, stdout, stderr := c.explain(t.Context(), "a1"); code != 0 || !strings.Contains(stdout, "matches the rules") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 }

@@ -77,7 +77,7 @@ func writeNodePort(p *page, family string, n *inspect.NodePort) {
 		lines = append(lines, "because: "+n.Rule.Why)
 	}
 	if n.Unreachable {
-		lines = append(lines, "refused: there are endpoints, and the Service allows the node none of the places that they are in")
+		lines = append(lines, "refused: the Service has endpoints, but none in a place that it allows for the node")
 	}
 	p.list("", lines)
 	fronts := plaintext.NewTable("address", "is", "goes to", "source address", "without an endpoint")
@@ -123,7 +123,7 @@ func writeKernel(p *page, k *inspect.Kernel) {
 	case !k.Compared:
 		p.list("kernel of the node", []string{"not compared: " + k.Why})
 	case len(k.Differences) == 0:
-		p.list("kernel of the node", []string{"holds what it should"})
+		p.list("kernel of the node", []string{"matches the rules"})
 	default:
 		p.list("kernel of the node, which differs", k.Differences)
 	}

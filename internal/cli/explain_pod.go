@@ -23,7 +23,7 @@ func asksForPod(args []string) bool {
 // function that the webhook asks.
 func (f *explainFlags) runPod(ctx context.Context, s command.Streams, reach connector, args []string) error {
 	if f.all {
-		return command.UsageErrorf("--all is not for pods, of which all is shown")
+		return command.UsageErrorf("--all is for Services only")
 	}
 	_, name, _ := strings.Cut(strings.Join(args, "/"), "/")
 	if name == "" || strings.Contains(name, "/") {

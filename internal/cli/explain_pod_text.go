@@ -25,7 +25,7 @@ func writePod(p *page, e *inspect.PodExplanation) {
 	}
 	lines = append(lines, "state: "+e.State)
 	if e.Unenforced != "" && len(e.Budgets) > 0 {
-		lines = append(lines, "TopologyDisruptionBudgets are not asked: "+e.Unenforced)
+		lines = append(lines, "TopologyDisruptionBudgets are not checked: "+e.Unenforced)
 	}
 	p.list("", lines)
 	for i := range e.Budgets {

@@ -374,14 +374,14 @@ func TestExplainFails(t *testing.T) {
 		want    string
 	}{
 		{name: "no Service", code: 2, want: `no Service is named; give svc/NAME (see "vicinity explain --help")`},
-		{name: "another kind", args: []string{"node/web"}, code: 2, want: `"node/web" is no Service and no pod; give svc/NAME or pod/NAME, with -n for its namespace (see "vicinity explain --help")`},
+		{name: "another kind", args: []string{"node/web"}, code: 2, want: `"node/web" is neither a Service nor a pod; give svc/NAME or pod/NAME, with -n for its namespace (see "vicinity explain --help")`},
 		{name: "a name with a mistake", args: []string{"wbe"}, code: 1, want: `no Service "wbe" is in namespace "shop"; it has crowded, elsewhere, empty, grouped, hard, lonely, near, plain, web`},
-		{name: "another namespace", args: []string{"governed"}, code: 1, want: `no Service "governed" is in namespace "shop"; one of that name is in ops`},
+		{name: "another namespace", args: []string{"governed"}, code: 1, want: `no Service "governed" is in namespace "shop"; a Service with this name is in ops`},
 		{name: "nothing in a namespace that does not exist", args: []string{"quux", "-n", "cellar"}, code: 1, want: `there is no namespace "cellar"`},
 		{
 			name: "a Service that may not be read", args: []string{"web"}, code: 1,
 			prepare: func(c *fakeCluster) { c.refuse("services", forbidden("", "services")) },
-			want:    `reading Service shop/web: it is not allowed: User "jane" cannot list resource "services" in API group "" at the cluster scope; see docs/reference/permissions.md`,
+			want:    `reading Service shop/web is not allowed: User "jane" cannot list resource "services" in API group "" at the cluster scope; see docs/reference/permissions.md`,
 		},
 		{
 			name: "a cluster that breaks", args: []string{"web"}, code: 1,

@@ -27,7 +27,7 @@ func askedText(e *inspect.Explanation) []string {
 	if c := e.Condition; c != nil {
 		lines = append(lines, fmt.Sprintf("condition: %s is %s since %s, %s: %s", c.Type, c.Status, c.Since, c.Reason, c.Message))
 	} else {
-		lines = append(lines, "condition: none, no outcome is written")
+		lines = append(lines, "condition: none is written")
 	}
 	for _, warning := range e.Warnings {
 		lines = append(lines, "warning: "+warning)
@@ -88,7 +88,7 @@ func deliveryText(e *inspect.Explanation) string {
 	case e.Upstream && !e.Headless:
 		return "None by Vicinity: Kubernetes does itself what is asked for"
 	}
-	return "None: nothing is to be delivered"
+	return "None: there is nothing to deliver"
 }
 
 // meanwhileText says what hints say of a Service that is for vicinity-proxy until it is
@@ -98,9 +98,9 @@ func meanwhileText(m *inspect.Interim) []string {
 	case m == nil:
 		return nil
 	case m.Delivery == allocate.DeliveryNone:
-		return []string{intent.HintsAreOff + ", so that all zones use all endpoints"}
+		return []string{intent.HintsAreOff + ", so all zones use all endpoints"}
 	case m.Undelivered:
-		return []string{"there are no hints, which cannot express it, so that all zones use all endpoints"}
+		return []string{"hints cannot express the request, so all zones use all endpoints"}
 	}
 	var sentences []string
 	for i := range m.Families {
@@ -190,7 +190,7 @@ func planTitle(e *inspect.Explanation, f *inspect.Family) string {
 	case e.Upstream:
 		return "plan, as Kubernetes is expected to make it"
 	}
-	return "plan, without anybody making one"
+	return "plan, if there is none"
 }
 
 func unitTitle(unit intent.CapacityType) string {

@@ -20,7 +20,7 @@ func readFiles(ctx context.Context, stdin io.Reader, names []string, read func(n
 		var err error
 		if name == "-" {
 			if slices.Contains(names[:i], name) {
-				return command.UsageErrorf("-f - is given twice; standard input can be read once")
+				return command.UsageErrorf("-f - is given twice; standard input can be read only once")
 			}
 			err = read("standard input", interruptible(ctx, stdin))
 		} else {

@@ -71,7 +71,7 @@ const (
 // connect reads the kubeconfig that the flags mean. It does not talk to the cluster.
 func connect(f *clusterFlags) (*connection, error) {
 	if f.timeout < 0 {
-		return nil, command.UsageErrorf("--request-timeout %s is not allowed; it must not be negative, and 0 waits without end", f.timeout)
+		return nil, command.UsageErrorf("--request-timeout %s is not allowed; it must not be negative; 0 means no limit", f.timeout)
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig

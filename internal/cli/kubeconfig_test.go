@@ -172,7 +172,7 @@ func TestClustersThatCannotBeAsked(t *testing.T) {
 		{
 			name: "no permission", code: 1,
 			server: func(t *testing.T) string { return answering(t, http.StatusForbidden, metav1.StatusReasonForbidden) },
-			want:   "reading Services: it is not allowed: Forbidden; see docs/reference/permissions.md; -n lists those of one namespace",
+			want:   "reading Services is not allowed: Forbidden; see docs/reference/permissions.md; use -n for one namespace",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -97,7 +97,7 @@ func (r *clusterReader) node(ctx context.Context, name string) (*corev1.Node, er
 			continue
 		}
 		if system := node.Labels[corev1.LabelOSStable]; system != "" && system != "linux" {
-			return nil, fmt.Errorf("node %q runs %s; what proxies do is known of Linux only, and vicinity-proxy runs there only", name, system)
+			return nil, fmt.Errorf("node %q runs %s; --node explains nodes with Linux only", name, system)
 		}
 		return node, nil
 	}
@@ -134,7 +134,7 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 	sets, err := listAll[appsv1.DaemonSet](ctx, r.typed.AppsV1().DaemonSets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: inspect.ProxySelector})
 	if err != nil {
 		r.in.Installed = true // or that is not known
-		if err := r.optional("DaemonSets", "vicinity-proxy is taken to have its default flags", err); err != nil {
+		if err := r.optional("DaemonSets", "vicinity-proxy is assumed to have its default flags", err); err != nil {
 			return err
 		}
 	}
@@ -160,9 +160,9 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 		pod := &corev1.Pod{Spec: set.Spec.Template.Spec}
 		switch matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(r.in.Node); {
 		case err != nil:
-			r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has a node affinity that makes no sense (%v); it is taken to run on the node", set.Namespace, set.Name, err))
+			r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has an invalid node affinity (%v); it is assumed to run on the node", set.Namespace, set.Name, err))
 		case !matches:
-			r.in.Kept = fmt.Sprintf("DaemonSet %s/%s does not run on the node, whose labels its node affinity leaves out", set.Namespace, set.Name)
+			r.in.Kept = fmt.Sprintf("DaemonSet %s/%s does not run on the node, since its node affinity excludes it", set.Namespace, set.Name)
 		}
 	}
 	return nil
@@ -170,7 +170,7 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 
 func (r *nodeReader) findHome(ctx context.Context, proxies []*appsv1.DaemonSet) error {
 	controller, err := r.controller(ctx)
-	if err := r.optional("Deployments", "the namespace of Vicinity is taken to be that of vicinity-proxy", err); err != nil {
+	if err := r.optional("Deployments", "the namespace of Vicinity is assumed to be that of vicinity-proxy", err); err != nil {
 		return err
 	}
 	r.home = inspect.Home(controller, proxies)
@@ -212,7 +212,7 @@ func memoryOf(container *corev1.Container) int64 {
 
 // lease is the Lease of the node's proxy, nil if there is none or it may not be read.
 func (r *nodeReader) lease(ctx context.Context) (*coordinationv1.Lease, error) {
-	const consequence = "whether the node's proxy lives, and what it has programmed, is unknown"
+	const consequence = "whether the node's proxy runs, and what it has programmed, is unknown"
 	if r.home == "" {
 		if r.in.Installed {
 			r.unread = append(r.unread, inspect.KindLeases)
@@ -260,7 +260,7 @@ func (r *nodeReader) readAddresses(ctx context.Context, services []*corev1.Servi
 	switch {
 	case apierrors.IsNotFound(err): // as the proxy has it
 	case err != nil:
-		if err := r.optional("ServiceCIDRs", "the ranges that cluster IPs are from are unknown", err); err != nil {
+		if err := r.optional("ServiceCIDRs", "the ranges of cluster IPs are unknown", err); err != nil {
 			return err
 		}
 	}
@@ -285,7 +285,7 @@ func (r *nodeReader) readAddresses(ctx context.Context, services []*corev1.Servi
 
 // readPublished reads what vicinity-controller publishes of all nodes and their pods.
 func (r *nodeReader) readPublished(ctx context.Context) (nodes, pods netset.Set, err error) {
-	const unknown = "of the addresses of nodes and pods those of this node alone are known"
+	const unknown = "only the addresses of this node and its pods are known"
 	if r.home == "" {
 		return nodes, pods, nil // readProxy has noted why
 	}

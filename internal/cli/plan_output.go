@@ -52,7 +52,7 @@ func writePlanSection(p *page, s *inspect.Section) {
 		lines = append(lines, "written as: "+s.Source)
 	}
 	if s.Upstream && !s.Request.Headless {
-		lines = append(lines, "done by: Kubernetes itself, unless Vicinity is told to take it over")
+		lines = append(lines, "done by: Kubernetes itself, unless Vicinity takes it over")
 	}
 	for _, warning := range s.Warnings {
 		lines = append(lines, "warning: "+warning)

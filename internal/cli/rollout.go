@@ -82,7 +82,7 @@ func (r *clusterReader) listRollouts(ctx context.Context, namespace string) ([]*
 	case apierrors.IsNotFound(err):
 		return nil, errNoRollouts
 	case apierrors.IsForbidden(err) && namespace == metav1.NamespaceAll:
-		return nil, fmt.Errorf("%w; -n lists those of one namespace", r.explained("reading DomainRollouts", err))
+		return nil, fmt.Errorf("%w; use -n for one namespace", r.explained("reading DomainRollouts", err))
 	case err != nil:
 		return nil, r.explained("reading DomainRollouts", err)
 	}

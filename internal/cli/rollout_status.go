@@ -76,9 +76,9 @@ func (f *rolloutStatusFlags) check(args []string) error {
 	case f.watch && f.output.form != "text":
 		return command.UsageErrorf("--watch writes text only, not --output %s", f.output.form)
 	case f.timeout < 0:
-		return command.UsageErrorf("--timeout %s is not allowed; it must not be negative, and 0 waits without end", f.timeout)
+		return command.UsageErrorf("--timeout %s is not allowed; it must not be negative; 0 means no limit", f.timeout)
 	case f.timeout > 0 && !f.watch:
-		return command.UsageErrorf("--timeout is for --watch; --request-timeout is how long one answer may take")
+		return command.UsageErrorf("--timeout is for --watch; --request-timeout limits one response")
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func writeRollout(p *page, r *rolloutReport) {
 		newest = append(newest, fmt.Sprintf("%s %s: %s", timeText(&history[i].Time), history[i].Event, history[i].Message))
 	}
 	p.list("newest first", newest)
-	p.list("to be looked at", r.Notes)
+	p.list("to check", r.Notes)
 	p.list("not known", r.NotKnown)
 }
 

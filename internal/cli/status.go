@@ -91,7 +91,7 @@ func (f *statusFlags) run(ctx context.Context, s command.Streams, reach connecto
 		}
 		of, err := inspect.StatusOf(inputs[i])
 		if err != nil {
-			return fmt.Errorf("looking at Service %s/%s: %w", inputs[i].Service.Namespace, inputs[i].Service.Name, err)
+			return fmt.Errorf("explaining Service %s/%s: %w", inputs[i].Service.Namespace, inputs[i].Service.Name, err)
 		}
 		status.Services = append(status.Services, of...)
 	}

@@ -32,7 +32,7 @@ func TestStatusFails(t *testing.T) {
 		{"an unknown format", []string{"-o", "xml"}, 2, `invalid argument "xml" for "-o, --output" flag: it must be table, wide, json or yaml (see "vicinity status --help")`},
 		{
 			"a list that is not allowed", nil, 1,
-			`reading Services: it is not allowed: User "jane" cannot list resource "services" in API group "" at the cluster scope; see docs/reference/permissions.md; -n lists those of one namespace`,
+			`reading Services is not allowed: User "jane" cannot list resource "services" in API group "" at the cluster scope; see docs/reference/permissions.md; use -n for one namespace`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -45,7 +45,7 @@ func (r *clusterReader) proxies(ctx context.Context) ([]proxyPod, error) {
 		return nil, r.explained("looking for vicinity-proxy", err)
 	}
 	if len(sets) == 0 {
-		return nil, fmt.Errorf("vicinity-proxy is not installed, and it is what counts traffic")
+		return nil, fmt.Errorf("vicinity-proxy, which counts traffic, is not installed")
 	}
 	var pods []proxyPod
 	for _, set := range sets {
@@ -56,7 +56,7 @@ func (r *clusterReader) proxies(ctx context.Context) ([]proxyPod, error) {
 		pods = append(pods, found...)
 	}
 	if len(pods) == 0 {
-		return nil, fmt.Errorf("no pod of DaemonSet %s/%s runs and has a port %q, so none can be asked", sets[0].Namespace, sets[0].Name, portMetrics)
+		return nil, fmt.Errorf("no running pod of DaemonSet %s/%s has a port %q to read metrics from", sets[0].Namespace, sets[0].Name, portMetrics)
 	}
 	return pods, nil
 }
@@ -138,7 +138,7 @@ func (r *clusterReader) ask(ctx context.Context, pod proxyPod) (inspect.ProxyRea
 	}
 	reading.At = time.Now()
 	if err := readCounts(&reading, text); err != nil {
-		return reading, fmt.Errorf("its metrics make no sense: %w", err)
+		return reading, fmt.Errorf("its metrics are invalid: %w", err)
 	}
 	return reading, nil
 }

@@ -228,7 +228,7 @@ func TestTrafficDoesWithout(t *testing.T) {
 		{
 			name:    "one that does not count",
 			answers: func(a map[string][]answer) { a["node-b1"] = []answer{{text: "process_cpu_seconds_total 1.5\n"}} },
-			want:    "not known: vicinity-proxy does not answer on node node-b1 (its metrics make no sense: they lack vicinity_proxy_accounting_enabled: the proxy does not count), so the traffic from there is missing\n",
+			want:    "not known: vicinity-proxy does not answer on node node-b1 (its metrics are invalid: they lack vicinity_proxy_accounting_enabled: the proxy does not count), so the traffic from there is missing\n",
 		},
 		{
 			name: "bytes",
@@ -287,13 +287,13 @@ func TestTrafficFails(t *testing.T) {
 				return c.typed.Tracker().Delete(appsv1.SchemeGroupVersion.WithResource("daemonsets"), "vicinity-system", "vicinity-proxy")
 			},
 			answer{},
-			nil, 1, "vicinity-proxy is not installed, and it is what counts traffic",
+			nil, 1, "vicinity-proxy, which counts traffic, is not installed",
 		},
 		{
 			"pods that may not be asked", nil,
 			answer{err: apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "http:proxy-node-a1:10269", errors.New(`User "jane" cannot get resource "pods/proxy"`))},
 			nil, 1,
-			`asking vicinity-proxy for its metrics: it is not allowed: User "jane" cannot get resource "pods/proxy"; see docs/reference/permissions.md`,
+			`asking vicinity-proxy for its metrics is not allowed: User "jane" cannot get resource "pods/proxy"; see docs/reference/permissions.md`,
 		},
 		{
 			"silence", nil,

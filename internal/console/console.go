@@ -60,7 +60,7 @@ type Options struct {
 // Serve serves until the context ends.
 func Serve(ctx context.Context, o Options) error {
 	if !o.Listen.Addr().IsLoopback() {
-		return fmt.Errorf("address %s is not allowed; it must be one of this machine alone, such as 127.0.0.1 or ::1", o.Listen.Addr())
+		return fmt.Errorf("address %s is not allowed; it must be a loopback address, such as 127.0.0.1 or ::1", o.Listen.Addr())
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.Listen.String())
 	if err != nil {

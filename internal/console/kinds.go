@@ -83,14 +83,14 @@ func kinds(o Options) []kind {
 		}, o.Typed.DiscoveryV1().EndpointSlices(o.Namespace)),
 		reads(kind{
 			name: kindNamespaces, right: "namespaces", wide: true, object: &corev1.Namespace{}, slim: slimNamespace,
-			without: "what is written for all Services of some namespaces is left out",
+			without: "defaults for the Services of namespaces are left out",
 		}, core.Namespaces()),
 	}
 	ours := o.Typed.AdmissionregistrationV1()
 	typed = append(typed,
 		labelled(routingflags.ControllerSelector, reads(kind{
 			name: kindDeployments, right: "deployments.apps", wide: true, object: &appsv1.Deployment{}, slim: slimObject,
-			without: "vicinity-controller is taken to have its default flags",
+			without: "vicinity-controller is assumed to have its default flags",
 		}, o.Typed.AppsV1().Deployments(metav1.NamespaceAll))),
 		labelled(inspect.PartSelector, reads(kind{
 			name: kindMutating, right: "mutatingwebhookconfigurations.admissionregistration.k8s.io", wide: true,
@@ -105,12 +105,12 @@ func kinds(o Options) []kind {
 		typed[i].client = o.Typed
 	}
 	return append(typed,
-		ownKind[v1alpha1.RoutingPolicy](o, kind{name: kindPolicies, right: "routingpolicies", without: "only what is written on a Service itself counts here"}),
+		ownKind[v1alpha1.RoutingPolicy](o, kind{name: kindPolicies, right: "routingpolicies", without: "only a Service's own settings count here"}),
 		ownKind[v1alpha1.ClusterRoutingPolicy](o, kind{
 			name: kindClusterPolicies, right: "clusterroutingpolicies", wide: true,
-			without: "what is written for all Services of some namespaces is left out",
+			without: "defaults for the Services of namespaces are left out",
 		}),
-		ownKind[v1alpha1.EndpointGroup](o, kind{name: inspect.KindGroups, right: "endpointgroups", without: "what is written for vicinity-proxy is unknown"}),
+		ownKind[v1alpha1.EndpointGroup](o, kind{name: inspect.KindGroups, right: "endpointgroups", without: "the groups for vicinity-proxy are unknown"}),
 		ownKind[v1alpha1.TopologyDisruptionBudget](o, kind{name: inspect.KindBudgets, right: "topologydisruptionbudgets", without: "no budget is shown"}),
 		ownKind[v1alpha1.DomainRollout](o, kind{name: kindRollouts, right: "domainrollouts", without: "no rollout is shown"}),
 	)

@@ -54,7 +54,7 @@ func (t *trafficMeter) newest() measured {
 func (t *trafficMeter) run(ctx context.Context) {
 	if t.every == 0 {
 		t.mu.Lock()
-		t.measured.Off = "measuring is switched off (--traffic-interval 0)"
+		t.measured.Off = "measuring is off (--traffic-interval 0)"
 		t.mu.Unlock()
 		return
 	}

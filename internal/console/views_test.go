@@ -254,7 +254,7 @@ func TestMissingRights(t *testing.T) {
 		"services":                  "Services may not be read, so no Service is shown",
 		"endpointslices":            "Missing right: list and watch endpointslices.discovery.k8s.io in the whole cluster",
 		"namespaces":                "Namespaces may not be read",
-		"deployments":               "vicinity-controller is taken to have its default flags",
+		"deployments":               "vicinity-controller is assumed to have its default flags",
 		"leases":                    "Missing right: list leases.coordination.k8s.io",
 		"endpointgroups":            "Missing right: list and watch endpointgroups.vicinity.dev in the whole cluster",
 		"routingpolicies":           "RoutingPolicies may not be read",
