@@ -129,7 +129,7 @@ func (c connector) changeRollout(ctx context.Context, out io.Writer, cluster *cl
 		_, err = fmt.Fprintf(out, "DomainRollout %s/%s %s\n", d.Namespace, d.Name, change.said+now.notYet())
 		return err
 	}
-	return fmt.Errorf("DomainRollout %s/%s changes all the time; run the command again", r.namespace, name)
+	return fmt.Errorf("DomainRollout %s/%s keeps changing; run the command again", r.namespace, name)
 }
 
 // patchRollout changes fields of a spec if the object is as it was read.
@@ -183,8 +183,8 @@ func (n *rolloutNow) notYet() string {
 }
 
 const (
-	noController  = "No controller has looked at it yet: check that the chart's value rollouts.enabled is true and that vicinity-controller runs"
-	rolloutBehind = "the controller has not seen the last change of the spec yet; look at %s and run the command again"
+	noController  = "The controller has not read it yet: check that rollouts.enabled is true in the chart's values and that vicinity-controller runs"
+	rolloutBehind = "the controller has not read the last change of the spec yet; check %s and run the command again"
 )
 
 func (n *rolloutNow) errorf(format string, args ...any) error {
@@ -195,7 +195,7 @@ func (n *rolloutNow) errorf(format string, args ...any) error {
 func (n *rolloutNow) expectRevision() error {
 	switch {
 	case !n.isRead():
-		return n.errorf("has no status, so no revision can be stopped. %s. %s keeps it from beginning", noController, n.command("pause"))
+		return n.errorf("has no status, so no revision can be stopped. %s. %s keeps it from starting", noController, n.command("pause"))
 	case n.Status.Revision == "":
 		return n.errorf("has no revision yet: %s", orDash(n.Status.WaitingFor))
 	}
@@ -204,16 +204,16 @@ func (n *rolloutNow) expectRevision() error {
 
 func pauseRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
 	if n.Spec.Paused {
-		return rolloutChange{said: "is paused already; " + n.command("resume") + " goes on"}, nil
+		return rolloutChange{said: "is paused already; " + n.command("resume") + " resumes it"}, nil
 	}
-	said := "is paused: no more pods are evicted, and those that are going already are replaced"
+	said := "is paused: no more pods are evicted, and terminating pods are still replaced"
 	switch n.Status.Phase {
 	case v1alpha1.PhaseComplete:
 		said = "is paused: nothing is being replaced, and the next revision waits"
 	case v1alpha1.PhaseAborted:
 		said = "is paused: the rollout of " + n.Status.Revision + " was aborted before, and the next revision waits"
 	}
-	return rolloutChange{map[string]any{"paused": true}, said + "; " + n.command("resume") + " goes on"}, nil
+	return rolloutChange{map[string]any{"paused": true}, said + "; " + n.command("resume") + " resumes it"}, nil
 }
 
 func abortRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
@@ -223,14 +223,14 @@ func abortRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
 	revision := n.Status.Revision
 	switch {
 	case n.Status.Phase == v1alpha1.PhaseComplete:
-		return rolloutChange{}, n.errorf("is complete, so there is nothing to abort: all pods are of revision %s. %s brings back the revision before", revision, n.command("rollback"))
+		return rolloutChange{}, n.errorf("is complete, so there is nothing to abort: all pods are of revision %s. %s restores the previous revision", revision, n.command("rollback"))
 	case n.stop() == v1alpha1.StopAbort:
-		return rolloutChange{said: "is aborted already: pods stay as they are, and another revision is rolled out as usual"}, nil
+		return rolloutChange{said: "is aborted already: pods stay as they are, and the next revision is rolled out as usual"}, nil
 	}
 	s := inspect.RolloutStatusOf(n.DomainRollout)
-	said := fmt.Sprintf("is aborted: the rollout of revision %s ends and pods stay as they are (%s). Another revision is rolled out as usual", revision, updatedText(s.Pods, s.Updated, s.Healthy))
+	said := fmt.Sprintf("is aborted: the rollout of revision %s ends and pods stay as they are (%s). The next revision is rolled out as usual", revision, updatedText(s.Pods, s.Updated, s.Healthy))
 	if n.Status.PreviousRevision != "" {
-		said += "; " + n.command("rollback") + " brings back " + n.Status.PreviousRevision
+		said += "; " + n.command("rollback") + " restores " + n.Status.PreviousRevision
 	}
 	return rolloutChange{n.stopFields(v1alpha1.StopAbort), said}, nil
 }
@@ -250,15 +250,15 @@ func rollbackRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
 	case n.stop() == v1alpha1.StopRollback && previous != "":
 		return rolloutChange{said: "rolls back already, to revision " + previous}, nil
 	case previous == "" && s != nil && s.Action == v1alpha1.StopRollback && slices.Contains(n.Status.AbandonedRevisions, s.Revision):
-		return rolloutChange{said: fmt.Sprintf("was rolled back already: revision %s came back for %s", n.Status.Revision, s.Revision)}, nil
+		return rolloutChange{said: fmt.Sprintf("was rolled back already: revision %s replaced %s", n.Status.Revision, s.Revision)}, nil
 	case previous == "":
-		return rolloutChange{}, n.errorf("cannot be rolled back: no revision before %s is known. Write the template that should run to %s %s; kubectl rollout history shows the old ones",
+		return rolloutChange{}, n.errorf("cannot be rolled back: no revision before %s is known. Write the right template to %s %s; kubectl rollout history shows old ones",
 			n.Status.Revision, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name)
 	}
-	said := fmt.Sprintf("rolls back: the template of revision %s is written to %s %s, and the pods of %s are replaced by domain. Whatever writes the template, such as a GitOps tool, needs the old one too",
+	said := fmt.Sprintf("rolls back: the template of revision %s is written to %s %s, and the pods of %s are replaced by domain. A GitOps tool that writes the template needs the old one too",
 		previous, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name, n.Status.Revision)
 	if n.Spec.Paused {
-		said += fmt.Sprintf(". It is paused, so no pod is replaced before %s", n.command("resume"))
+		said += fmt.Sprintf(". It is paused: no pod is replaced before %s", n.command("resume"))
 	}
 	return rolloutChange{n.stopFields(v1alpha1.StopRollback), said}, nil
 }
@@ -304,12 +304,12 @@ func resumeRollout(n *rolloutNow, retry bool) (rolloutChange, error) {
 	case n.Spec.Paused && n.Status.Failure == nil, n.Spec.Paused && n.restores() && !retry, n.Spec.Paused && n.stop() != "":
 		return n.unpause(), nil
 	case n.stop() == v1alpha1.StopAbort:
-		return rolloutChange{}, n.errorf("was aborted, and resume does not take that back: another revision is rolled out as usual, %s brings back the revision before, and %s lets this one go on",
+		return rolloutChange{}, n.errorf("was aborted, and resume does not undo that. %s restores the previous revision; %s continues this one",
 			n.command("rollback"), n.unstop())
 	case n.stop() == v1alpha1.StopRollback && n.Status.PreviousRevision == "":
-		return rolloutChange{}, n.errorf("waits for a rollback that is not possible: no revision before %s is known. Write the template that should run to %s %s", n.Status.Revision, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name)
+		return rolloutChange{}, n.errorf("waits for a rollback that is not possible: no revision before %s is known. Write the right template to %s %s", n.Status.Revision, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name)
 	case n.stop() == v1alpha1.StopRollback:
-		return rolloutChange{said: "rolls back and waits for no one"}, nil
+		return rolloutChange{said: "is not paused: it rolls back"}, nil
 	case n.Status.Failure != nil:
 		return n.tryAgain(retry)
 	}
@@ -322,9 +322,9 @@ func resumeRollout(n *rolloutNow, retry bool) (rolloutChange, error) {
 		a.Domains = append(slices.Clone(a.Domains), domain)
 		return rolloutChange{n.approvedFields(a), fmt.Sprintf("goes on with %s: it is approved for revision %s", n.words().Domain(domain), n.Status.Revision)}, nil
 	case n.isBehind():
-		return rolloutChange{said: "is not paused; the controller has not seen the last change of the spec yet"}, nil
+		return rolloutChange{said: "is not paused; the controller has not read the last change of the spec yet"}, nil
 	}
-	said := "waits for no one"
+	said := "is not paused"
 	if n.Status.WaitingFor != "" {
 		said += ": it " + n.Status.WaitingFor
 	} else if n.isRead() {
@@ -343,11 +343,11 @@ func (n *rolloutNow) unpause() rolloutChange {
 	domain, pauses := n.nextPause()
 	switch {
 	case n.stop() == v1alpha1.StopAbort:
-		said = "is not paused any more; the rollout of " + n.Status.Revision + " was aborted, and another revision is rolled out as usual"
+		said = "is no longer paused; the rollout of " + n.Status.Revision + " was aborted, and the next revision is rolled out as usual"
 	case n.Status.Failure != nil:
-		said = "goes on: it brings back revision " + n.Status.PreviousRevision + ", since " + n.failure()
+		said = "goes on: it restores revision " + n.Status.PreviousRevision + ", since " + n.failure()
 	case pauses:
-		said = fmt.Sprintf("is not paused any more; it pauses before %s (spec.pauseBefore) until %s is run again", n.words().Domain(domain), n.command("resume"))
+		said = fmt.Sprintf("is no longer paused; it pauses before %s (spec.pauseBefore) until %s is run again", n.words().Domain(domain), n.command("resume"))
 	}
 	return rolloutChange{map[string]any{"paused": nil}, said}
 }
@@ -355,11 +355,11 @@ func (n *rolloutNow) unpause() rolloutChange {
 func (n *rolloutNow) tryAgain(retry bool) (rolloutChange, error) {
 	switch {
 	case n.isForgiven() && !n.Spec.Paused:
-		return rolloutChange{said: "tries again already; the controller has not seen that yet"}, nil
+		return rolloutChange{said: "tries again already; the controller has not read that yet"}, nil
 	case !retry && n.restores():
-		return rolloutChange{said: "brings back revision " + n.Status.PreviousRevision + ", since " + n.failure()}, nil
+		return rolloutChange{said: "restores revision " + n.Status.PreviousRevision + ", since " + n.failure()}, nil
 	case !retry:
-		return rolloutChange{}, n.errorf("has failed: %s. %s tries again, %s brings back the revision before, and a new revision starts anew", n.failure(), n.command("resume --retry"), n.command("rollback"))
+		return rolloutChange{}, n.errorf("has failed: %s. %s tries again, %s restores the previous revision, and a new revision starts over", n.failure(), n.command("resume --retry"), n.command("rollback"))
 	}
 	// The clocks of this machine and of the controller may differ.
 	until := metav1.NewTime(n.now)
@@ -372,5 +372,5 @@ func (n *rolloutNow) tryAgain(retry bool) (rolloutChange, error) {
 	if n.Spec.Paused {
 		fields["paused"] = nil
 	}
-	return rolloutChange{fields, fmt.Sprintf("tries revision %s again: failures until %s are forgiven, and deadlines begin anew", n.Status.Revision, timeText(&until))}, nil
+	return rolloutChange{fields, fmt.Sprintf("tries revision %s again: failures until %s are forgiven, and deadlines start again", n.Status.Revision, timeText(&until))}, nil
 }

@@ -155,19 +155,19 @@ func (r *clusterReader) workloadAhead(ctx context.Context, d *v1alpha1.DomainRol
 	case apierrors.IsNotFound(err): // the condition Valid says so
 		return workloadAhead{}, nil
 	case err != nil:
-		return workloadAhead{}, r.optional(ref.Kind+"s or their revisions", "a template is known only when the controller has seen it", err)
+		return workloadAhead{}, r.optional(ref.Kind+"s or their revisions", "a new template is known only once the controller has seen it", err)
 	}
 	var ahead workloadAhead
 	target, resume := ref.Kind+" "+ref.Name, fmt.Sprintf("\"kubectl rollout resume deployment/%s -n %s\"", ref.Name, d.Namespace)
 	if w.isPaused {
-		ahead.paused = fmt.Sprintf("%s is paused: it makes and deletes no pods for an update before %s", target, resume)
+		ahead.paused = fmt.Sprintf("%s is paused: it updates no pods before %s", target, resume)
 	}
 	if healthy := inspect.RolloutStatusOf(d).Healthy; d.Status.Phase == v1alpha1.PhaseComplete && healthy < w.pods {
-		ahead.lacking = fmt.Sprintf("%s is to have %s, of which %d are healthy", target, count(int64(w.pods), "pod", "pods"), healthy)
+		ahead.lacking = fmt.Sprintf("%s wants %s, and %d are healthy", target, count(int64(w.pods), "pod", "pods"), healthy)
 	}
 	switch {
 	case isMissing:
-		ahead.said = target + " is there now, which the controller of rollouts has not seen yet"
+		ahead.said = target + " exists now, but the rollout controller has not seen it yet"
 	case !w.isSeen:
 		ahead.said = fmt.Sprintf("Kubernetes has not seen the last change of %s yet, so there may be a new revision", target)
 	case w.isPaused && w.hasNewTemplate:
@@ -175,7 +175,7 @@ func (r *clusterReader) workloadAhead(ctx context.Context, d *v1alpha1.DomainRol
 		ahead.said = fmt.Sprintf("%s is paused: its new template is not rolled out before %s", target, resume)
 	case w.revision != "" && w.revision != d.Status.Revision:
 		ahead.revision = w.revision
-		ahead.said = fmt.Sprintf("%s has the revision %s, which the controller of rollouts has not seen yet", target, w.revision)
+		ahead.said = fmt.Sprintf("%s has the revision %s, but the rollout controller has not seen it yet", target, w.revision)
 	}
 	return ahead, nil
 }

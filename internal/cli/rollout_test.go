@@ -186,12 +186,12 @@ func TestRolloutChanges(t *testing.T) {
 		{"pause without a controller", aRollout(withoutStatus), "pause", 0, `{"paused":true}`, "rollouts.enabled"},
 		{"pause what is complete", aRollout(complete), "pause", 0, `{"paused":true}`, "the next revision waits"},
 		{"resume", aRollout(paused, inPhase(v1alpha1.PhasePaused, "is paused")), "resume", 0, `{"paused":null}`, "goes on"},
-		{"resume what goes on", aRollout(), "resume", 0, "", "waits for no one: it waits for pod db-1"},
+		{"resume what goes on", aRollout(), "resume", 0, "", "is not paused: it waits for pod db-1"},
 		{"approve", aRollout(atPause), "resume", 0, `{"approved":{"revision":"db-2","domains":["zone-b","zone-c"],"failuresBefore":null}}`, `goes on with zone "zone-c"`},
 		{"approve after another revision", aRollout(atPause, func(d *v1alpha1.DomainRollout) {
 			d.Spec.Approved = &v1alpha1.RolloutApproval{Revision: "db-1", Domains: []string{"zone-a"}, FailuresBefore: &later}
 		}), "resume", 0, `{"approved":{"revision":"db-2","domains":["zone-c"],"failuresBefore":null}}`, "approved for revision db-2"},
-		{"approve by an old status", aRollout(atPause, behind), "resume", 1, "", "has not seen the last change"},
+		{"approve by an old status", aRollout(atPause, behind), "resume", 1, "", "has not read the last change"},
 		{"resume what is paused twice over", aRollout(atPause, paused), "resume", 0, `{"paused":null}`, `it pauses before zone "zone-c"`},
 		{"resume a failure", aRollout(failed), "resume", 1, "", "resume --retry"},
 		{"retry", aRollout(failed), "resume --retry", 0, "failuresBefore", "tries revision db-2 again"},
@@ -216,7 +216,7 @@ func TestRolloutChanges(t *testing.T) {
 		{"rollback twice", aRollout(stopped(v1alpha1.StopRollback)), "rollback", 0, "", "already"},
 		{"rollback during one", aRollout(rollsBack), "rollback", 0, "", "already, to revision db-1"},
 		{"rollback after one", aRollout(rollsBack, complete, func(d *v1alpha1.DomainRollout) { d.Status.RollingBack = false }), "rollback", 0, "", "was rolled back already"},
-		{"rollback to nothing", aRollout(func(d *v1alpha1.DomainRollout) { d.Status.PreviousRevision = "" }), "rollback", 1, "", "Write the template"},
+		{"rollback to nothing", aRollout(func(d *v1alpha1.DomainRollout) { d.Status.PreviousRevision = "" }), "rollback", 1, "", "Write the right template"},
 		{"rollback without a controller", aRollout(withoutStatus), "rollback", 1, "", "rollouts.enabled"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -317,7 +317,7 @@ func TestRolloutWatchEnds(t *testing.T) {
 		{"invalid", []*v1alpha1.DomainRollout{aRollout(invalidNow)}, 1, "is invalid: StatefulSet db", 1},
 		{"an old status is no end", []*v1alpha1.DomainRollout{aRollout(complete, behind), aRollout(), aRollout(complete)}, 0, "", 3},
 		{"a failure that was forgiven is no end", []*v1alpha1.DomainRollout{aRollout(failed, behind), aRollout(complete)}, 0, "", 2},
-		{"rolled back meanwhile", []*v1alpha1.DomainRollout{aRollout(), back, backComplete}, 1, "revision db-2 did not stay", 3},
+		{"rolled back meanwhile", []*v1alpha1.DomainRollout{aRollout(), back, backComplete}, 1, "revision db-2 was replaced", 3},
 		{"a rollback", []*v1alpha1.DomainRollout{back, backComplete}, 0, "", 2},
 		{"a rollback that was just asked for", []*v1alpha1.DomainRollout{aRollout(stopped(v1alpha1.StopRollback), behind), aRollout(stopped(v1alpha1.StopRollback), inPhase(v1alpha1.PhaseRollingBack, "restores the previous revision")), back, backComplete}, 0, "", 4},
 		{"a rollback that was not asked for", []*v1alpha1.DomainRollout{aRollout(rollsBack, unasked), aRollout(rollsBack, unasked, completeAgain)}, 1, "revision db-2 did not stay", 2},
@@ -356,7 +356,7 @@ func TestRolloutWatchLosesTheConnection(t *testing.T) {
 			return false, nil, nil
 		})
 		code, stdout, stderr := c.run(t.Context(), "rollout", "status", "db", "-w", "--timeout", "30s")
-		if code != 1 || !strings.Contains(stderr, "connection refused; trying again") || !strings.Contains(stderr, "revision db-2 did not stay") {
+		if code != 1 || !strings.Contains(stderr, "connection refused; trying again") || !strings.Contains(stderr, "revision db-2 was replaced") {
 			t.Errorf("code %d: %s%s", code, stdout, stderr)
 		}
 	})

@@ -33,7 +33,7 @@ func (r *clusterReader) report(d *v1alpha1.DomainRollout, ahead workloadAhead) r
 	case !n.isRead():
 		report.Notes = append(report.Notes, noController)
 	case n.isBehind():
-		report.Notes = append(report.Notes, fmt.Sprintf("the status is of generation %d and the spec of %d: the controller has not seen the last change yet. If that lasts, check that rollouts.enabled is true and that vicinity-controller runs",
+		report.Notes = append(report.Notes, fmt.Sprintf("the status is of generation %d and the spec of %d: the controller has not read the last change yet. If this lasts, check that rollouts.enabled is true and that vicinity-controller runs",
 			d.Status.ObservedGeneration, d.Generation))
 	}
 	for _, note := range []string{ahead.said, ahead.lacking, ahead.paused} {
@@ -97,7 +97,7 @@ func (r *rolloutReport) lines() []string {
 	revision := "revision: " + orDash(s.Revision)
 	switch {
 	case s.RollingBack:
-		revision += ", which ran before and comes back"
+		revision += ", a rollback to the previous one"
 	case s.PreviousRevision != "":
 		revision += ", before it " + s.PreviousRevision
 	}

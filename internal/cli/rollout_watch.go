@@ -206,9 +206,9 @@ func (w *rolloutWatch) judge(ctx context.Context) error {
 	if w.asked == "" || w.asked == d.Status.Revision {
 		return nil
 	}
-	text := fmt.Sprintf("%swas rolled back: revision %s did not stay, and all pods are of %s", title, w.asked, d.Status.Revision)
+	text := fmt.Sprintf("%swas rolled back: revision %s was replaced, and all pods are of %s", title, w.asked, d.Status.Revision)
 	if s := d.Spec.Stop; s != nil && s.Revision == w.asked && s.Action == v1alpha1.StopRollback {
-		text += fmt.Sprintf(". It is rolled back each time until spec.stop is taken away: %s", n.unstop())
+		text += fmt.Sprintf(". It is rolled back each time until you remove spec.stop: %s", n.unstop())
 	}
 	return &rolloutEnd{text}
 }
