@@ -11,7 +11,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/command"
 )
 
-// algorithmFlags are the algorithms that a command compares, and how their plans are delivered.
+// algorithmFlags choose the algorithms to compare, and the delivery of their plans.
 type algorithmFlags struct {
 	names    []string
 	delivery string
@@ -22,8 +22,8 @@ func (f *algorithmFlags) add(flags *pflag.FlagSet, known []allocate.Algorithm) {
 	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups if a listed algorithm needs them)")
 }
 
-// read checks what is given. note names the algorithms that "all" leaves out, since the delivery
-// cannot carry them. Those that are named beside "all" are not left out silently.
+// read checks the flags. note names the algorithms that "all" leaves out because the delivery cannot
+// carry them; an algorithm that is named is never left out.
 func (f *algorithmFlags) read(known []allocate.Algorithm) (chosen []allocate.Algorithm, delivery allocate.Delivery, note string, err error) {
 	for _, name := range f.names {
 		a := allocate.Algorithm(name)

@@ -26,25 +26,24 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// clusterReader reads what a decision depends on. It does without what the cluster does not
-// have or the user may not read, and notes that.
+// clusterReader reads the objects for a decision. It notes what the cluster does not have or the user
+// may not read, and goes on without it.
 type clusterReader struct {
 	*connection
-	// missing are sentences about what is left out, and what follows.
+	// missing has a sentence for each thing that is left out, with the consequence.
 	missing []string
-	// unread are the kinds of objects that the user may not read.
+	// unread has the kinds that the user may not read.
 	unread []string
-	// now is when the cluster is looked at.
-	now time.Time
+	now    time.Time
 }
 
 type lister[L runtime.Object] interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 }
 
-const pageSize = 500 // objects that are asked for at once
+const pageSize = 500 // objects per request
 
-// eachItem reads a list in parts, so that a large one burdens neither side.
+// eachItem lists in pages, so that a large list burdens neither side.
 func eachItem[T any, L runtime.Object](ctx context.Context, from lister[L], options metav1.ListOptions, visit func(*T) error) error {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return from.List(ctx, o) })
 	pages.PageSize = pageSize
@@ -66,8 +65,7 @@ func listAll[T any, L runtime.Object](ctx context.Context, from lister[L], optio
 	return list, err
 }
 
-// expectNamespace fails if a namespace in which nothing was found does not exist, as far as
-// the user may know that.
+// expectNamespace fails if the namespace does not exist, as far as the user may read it.
 func (r *clusterReader) expectNamespace(ctx context.Context, name string) error {
 	if _, err := r.typed.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no namespace %q", name)
@@ -75,7 +73,7 @@ func (r *clusterReader) expectNamespace(ctx context.Context, name string) error 
 	return nil
 }
 
-// services are those of a namespace, or of all if it is empty.
+// services lists a namespace, or all namespaces if it is empty.
 func (r *clusterReader) services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
 	list, err := listAll[corev1.Service](ctx, r.typed.CoreV1().Services(namespace), metav1.ListOptions{})
 	if apierrors.IsForbidden(err) && namespace == metav1.NamespaceAll {
@@ -99,8 +97,8 @@ func (r *clusterReader) policies(ctx context.Context, namespace string) ([]*v1al
 	return list, r.optional("RoutingPolicies", "only the Service's own settings count here", err)
 }
 
-// defaults are the ClusterRoutingPolicies that choose a namespace, or each of all, by the
-// namespace. Without a policy no namespace is read.
+// defaults returns the ClusterRoutingPolicies of a namespace, or of all, by namespace. It reads no
+// Namespace if there is no policy.
 func (r *clusterReader) defaults(ctx context.Context, namespace string) (map[string][]*v1alpha1.ClusterRoutingPolicy, error) {
 	const consequence = "defaults for the Services of namespaces are left out"
 	all, err := listOwn[v1alpha1.ClusterRoutingPolicy](ctx, r, ownList{"clusterroutingpolicies", metav1.NamespaceAll, ""})
@@ -133,7 +131,7 @@ func (r *clusterReader) groups(ctx context.Context, namespace, selector string) 
 	return list, r.optional(inspect.KindGroups, "the groups for vicinity-proxy are unknown", err)
 }
 
-// ownList says which objects of Vicinity's own API to list.
+// ownList names objects of Vicinity's API to list.
 type ownList struct {
 	resource, namespace, selector string
 }
@@ -151,7 +149,6 @@ func listOwn[T any](ctx context.Context, r *clusterReader, what ownList) ([]*T, 
 	return list, err
 }
 
-// convertTo reads an object of an API that has no typed client.
 func convertTo[T any](object *unstructured.Unstructured) (*T, error) {
 	item := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, item); err != nil {
@@ -160,7 +157,7 @@ func convertTo[T any](object *unstructured.Unstructured) (*T, error) {
 	return item, nil
 }
 
-// autoscalers are the names of those that scale the pods of a Service.
+// autoscalers returns the names of those that scale the pods of a Service.
 func (r *clusterReader) autoscalers(ctx context.Context, service *corev1.Service) ([]string, error) {
 	const consequence = "whether an autoscaler sets the number of endpoints is unknown"
 	if len(service.Spec.Selector) == 0 {
@@ -174,7 +171,7 @@ func (r *clusterReader) autoscalers(ctx context.Context, service *corev1.Service
 	for _, autoscaler := range list {
 		template, err := r.template(ctx, service.Namespace, autoscaler.Spec.ScaleTargetRef)
 		if apierrors.IsNotFound(err) {
-			continue // it scales nothing
+			continue // its target does not exist
 		}
 		if err := r.optional(autoscaler.Spec.ScaleTargetRef.Kind+"s", consequence, err); err != nil {
 			return nil, err
@@ -187,7 +184,7 @@ func (r *clusterReader) autoscalers(ctx context.Context, service *corev1.Service
 	return names, nil
 }
 
-// template are the labels of the pods of a workload, nil if its kind is not known here.
+// template returns the labels of the pods of a workload, or nil for an unknown kind.
 func (r *clusterReader) template(ctx context.Context, namespace string, target autoscalingv2.CrossVersionObjectReference) (map[string]string, error) {
 	if !strings.HasPrefix(target.APIVersion, appsv1.GroupName+"/") {
 		return nil, nil
@@ -207,8 +204,8 @@ func (r *clusterReader) template(ctx context.Context, namespace string, target a
 	return nil, nil
 }
 
-// optional notes that a kind of objects is left out if the user may not read it or the
-// cluster does not have it. Other errors are returned.
+// optional notes that a kind is left out if the user may not read it or the cluster does not have it.
+// It returns other errors.
 func (r *clusterReader) optional(what, consequence string, err error) error {
 	var status apierrors.APIStatus
 	switch {
@@ -231,7 +228,7 @@ func (r *clusterReader) leaveOut(sentence string) {
 	}
 }
 
-// reasonOf is the message of the API without the part that repeats the resource.
+// reasonOf returns the message of the API without the part that repeats the resource.
 func reasonOf(status apierrors.APIStatus) string {
 	message := status.Status().Message
 	if _, reason, found := strings.Cut(message, " is forbidden: "); found {
@@ -240,7 +237,7 @@ func reasonOf(status apierrors.APIStatus) string {
 	return message
 }
 
-// explained says in one sentence why a cluster did not answer as it was asked.
+// explained turns an error of the API into one sentence for a user.
 func (r *clusterReader) explained(doing string, err error) error {
 	var status apierrors.APIStatus
 	var timeout net.Error

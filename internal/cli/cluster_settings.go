@@ -13,7 +13,6 @@ import (
 	"vicinity.dev/vicinity/internal/routing/routingflags"
 )
 
-// reading is what was read for the decision about a Service.
 func (r *clusterReader) reading(s *routingflags.Running, in routing.Input) inspect.Reading {
 	in.Settings = s.Settings
 	return inspect.Reading{
@@ -21,8 +20,8 @@ func (r *clusterReader) reading(s *routingflags.Running, in routing.Input) inspe
 	}
 }
 
-// controller is the Deployment of vicinity-controller, nil if the cluster has none. Which of several it is is found by
-// the webhooks, if these may be read.
+// controller returns the Deployment of vicinity-controller, or nil. If there are several, it chooses
+// by the webhooks, if these may be read.
 func (r *clusterReader) controller(ctx context.Context) (*appsv1.Deployment, error) {
 	list, err := listAll[appsv1.Deployment](ctx, r.typed.AppsV1().Deployments(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: routingflags.ControllerSelector})
 	var webhooks []inspect.WebhookConfiguration
@@ -38,20 +37,20 @@ func (r *clusterReader) controller(ctx context.Context) (*appsv1.Deployment, err
 	return controller, err
 }
 
-// webhookConfigurations are those of Vicinity. Those that were read are returned with an error, too.
+// webhookConfigurations returns Vicinity's webhook configurations, and those that it could read
+// together with an error.
 func (r *clusterReader) webhookConfigurations(ctx context.Context) ([]inspect.WebhookConfiguration, error) {
 	api := r.typed.AdmissionregistrationV1()
 	options := metav1.ListOptions{LabelSelector: inspect.PartSelector}
 	mutating, err := listAll[admissionregistrationv1.MutatingWebhookConfiguration](ctx, api.MutatingWebhookConfigurations(), options)
 	validating, second := listAll[admissionregistrationv1.ValidatingWebhookConfiguration](ctx, api.ValidatingWebhookConfigurations(), options)
 	if err == nil || apierrors.IsForbidden(err) && second != nil {
-		err = second // which is worse, or the same
+		err = second // the worse one
 	}
 	return inspect.WebhooksOf(mutating, validating), err
 }
 
-// settings are those that the cluster's controller was started with, and the defaults
-// where that cannot be known.
+// settings returns the settings of the cluster's controller, or the defaults if they cannot be read.
 func (r *clusterReader) settings(ctx context.Context) (routingflags.Running, error) {
 	controller, err := r.controller(ctx)
 	if err != nil {

@@ -70,7 +70,7 @@ func (f *consoleFlags) run(ctx context.Context, s command.Streams, reach connect
 	if err != nil {
 		return err
 	}
-	// Watches last.
+	// A timeout would end watches.
 	watching := f.cluster
 	watching.timeout = 0
 	watched, err := reach(&watching)
@@ -87,7 +87,6 @@ func (f *consoleFlags) run(ctx context.Context, s command.Streams, reach connect
 	})
 }
 
-// listen is where to serve.
 func (f *consoleFlags) listen() (netip.AddrPort, error) {
 	address, err := netip.ParseAddr(f.address)
 	if err != nil || !address.IsLoopback() {
@@ -99,7 +98,7 @@ func (f *consoleFlags) listen() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(address, uint16(f.port)), nil
 }
 
-// consoleCluster answers what a console asks once. Each answer is read anew.
+// consoleCluster answers single requests of a console. It reads the cluster for each.
 type consoleCluster struct {
 	connection *connection
 	names      explainDNSFlags

@@ -98,7 +98,7 @@ func (f *convertFlags) run(ctx context.Context, s command.Streams) error {
 	return nil
 }
 
-// converter converts the budgets of files, and goes on after one that it cannot convert.
+// converter goes on after a budget that it cannot convert.
 type converter struct {
 	flags    *convertFlags
 	made     []*convert.Conversion
@@ -125,7 +125,7 @@ func (c *converter) read(name string, from io.Reader) error {
 	})
 }
 
-// weaknesses are the notes for which a strict conversion fails.
+// weaknesses joins the notes for which a strict conversion fails.
 func weaknesses(c *convert.Conversion) string {
 	var texts []string
 	for _, note := range c.Notes {
@@ -136,7 +136,7 @@ func weaknesses(c *convert.Conversion) string {
 	return strings.Join(texts, "; ")
 }
 
-// writtenBudget is a TopologyDisruptionBudget as users write it: without a status.
+// writtenBudget leaves out the status.
 type writtenBudget struct {
 	*v1alpha1.TopologyDisruptionBudget
 	Status struct{} `json:"status,omitzero"`
@@ -161,7 +161,7 @@ func writeConvertedYAML(s command.Streams, made []*convert.Conversion) error {
 	return p.err
 }
 
-// writeConvertedJSON writes a list, as kubectl does, and the notes beside it.
+// writeConvertedJSON writes a list, as kubectl does, and the notes to standard error.
 func writeConvertedJSON(s command.Streams, made []*convert.Conversion) error {
 	list := struct {
 		metav1.TypeMeta `json:",inline"`

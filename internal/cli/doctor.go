@@ -13,7 +13,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/command"
 )
 
-// Exit codes of doctor beside 0.
+// Exit codes of doctor other than 0.
 const (
 	exitProblems     = 1
 	exitCouldNotLook = 2
@@ -81,7 +81,8 @@ func (f *doctorFlags) run(ctx context.Context, s command.Streams, reach connecto
 	return nil
 }
 
-// couldNotLook is the error of a cluster that was not looked at. An interrupt stays one.
+// couldNotLook gives an error the exit code of a cluster that could not be read. An interrupt keeps
+// its own.
 func couldNotLook(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -89,7 +90,7 @@ func couldNotLook(ctx context.Context, err error) error {
 	return &command.ExitError{Code: exitCouldNotLook, Err: err}
 }
 
-// mostAlike is how many findings of a kind are shown in full.
+// mostAlike limits the findings of one kind that are shown in full.
 const mostAlike = 3
 
 func doctorText(p *page, report *doctor.Report) {
@@ -126,7 +127,7 @@ func doctorText(p *page, report *doctor.Report) {
 		count(int64(report.Notices), "notice", "notices"))
 }
 
-// printable writes texts without what would change a terminal: users write some of what is reported.
+// printable replaces characters that could control a terminal: users write some of the reported text.
 type printable struct{ w io.Writer }
 
 func (p printable) Write(text []byte) (int, error) {

@@ -32,23 +32,23 @@ import (
 )
 
 const (
-	// dnsSelector finds the Deployment of vicinity-dns.
 	dnsSelector = inspect.PartSelector + ",app.kubernetes.io/component=dns"
-	// reachTime is how long the webhooks have to answer.
+	// reachTime is the timeout for an answer of the webhooks.
 	reachTime = 5 * time.Second
 )
 
 var definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// doctorReader reads what is to be judged. It goes on without what may not be read.
+// doctorReader reads a cluster for doctor. It goes on without what the user may not read.
 type doctorReader struct {
 	*clusterReader
 	in *doctor.Reading
-	// namespace is where Vicinity's parts are looked for, all if empty.
+	// namespace is where to look for Vicinity, all if empty.
 	namespace string
 }
 
-// examined reads a cluster. It is an error if that does not answer, or if none of it may be read.
+// examined reads a cluster. It fails if the cluster does not answer, or if the user may read none of
+// it.
 func (r *clusterReader) examined(ctx context.Context, namespace string) (*doctor.Reading, error) {
 	d := doctorReader{clusterReader: r, namespace: namespace, in: &doctor.Reading{
 		Unread: map[doctor.Source]string{}, Backends: map[types.NamespacedName]doctor.Backend{}, Grouped: map[types.NamespacedName]bool{},
@@ -101,14 +101,13 @@ func (d *doctorReader) own() error {
 	}
 	for _, chart := range []string{kitversion.Released(), source} {
 		if chart != "" {
-			d.in.Charts = append(d.in.Charts, strings.ReplaceAll(chart, "+", "_")) // as labels have it
+			d.in.Charts = append(d.in.Charts, strings.ReplaceAll(chart, "+", "_")) // labels cannot have a plus
 		}
 	}
 	return nil
 }
 
-// without notes that a source may not be read. Other errors are returned, but for that of an API which
-// the cluster does not have.
+// without notes that a source may not be read or is not served. It returns other errors.
 func (d *doctorReader) without(source doctor.Source, what string, err error) error {
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
@@ -131,7 +130,7 @@ func (d *doctorReader) nodes(ctx context.Context) (err error) {
 	return d.without(doctor.SourceNodeLeases, "list leases in namespace kube-node-lease", err)
 }
 
-// inPlace is a verb and a resource with where that is not allowed.
+// inPlace says where a verb and resource are not allowed.
 func (d *doctorReader) inPlace(what string) string {
 	if d.namespace == metav1.NamespaceAll {
 		return what + " in all namespaces; -n names that of Vicinity"
@@ -189,7 +188,7 @@ func readWebhookFlags(c *doctor.Controller, args []string) {
 		on[flag] = flags.Bool(flag, false, "")
 	}
 	if err := flags.Parse(args); err != nil {
-		return // it does not start with these
+		return // it does not start with these flags
 	}
 	c.WebhookName = *name
 	c.Mutates = *on["webhook-endpointslices"] || *on["webhook-evictions"] || *on["webhook-pods"] || *on["webhook-ordinals"] || *on["pace-scale-downs"]
@@ -212,7 +211,7 @@ func (d *doctorReader) networks(ctx context.Context) (err error) {
 			home = elsewhere[0].Namespace
 		}
 	}
-	// kubeadm and those that follow it have the first, EKS the second.
+	// The first label is kubeadm's, the second one EKS'.
 	for _, at := range []struct{ configMap, key string }{{"kube-proxy", "config.conf"}, {"kube-proxy-config", "config"}} {
 		data, err := d.configMap(ctx, home, at.configMap)
 		if err != nil {
@@ -230,7 +229,7 @@ func (d *doctorReader) networks(ctx context.Context) (err error) {
 	return err
 }
 
-// configMap is the data of a ConfigMap, nil if there is none.
+// configMap returns the data of a ConfigMap, or nil if it does not exist.
 func (d *doctorReader) configMap(ctx context.Context, namespace, name string) (map[string]string, error) {
 	found, err := d.typed.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -239,7 +238,7 @@ func (d *doctorReader) configMap(ctx context.Context, namespace, name string) (m
 	return found.Data, nil
 }
 
-// proxyConfig reads settings in YAML, nil if there are none.
+// proxyConfig reads settings in YAML, or returns nil if there are none.
 func (d *doctorReader) proxyConfig(namespace, configMap, text string) *doctor.ProxyConfig {
 	if text == "" {
 		return nil
@@ -255,8 +254,7 @@ func (d *doctorReader) proxyConfig(namespace, configMap, text string) *doctor.Pr
 	return &doctor.ProxyConfig{Namespace: namespace, ConfigMap: configMap, Mode: read.Mode, Gates: read.FeatureGates}
 }
 
-// leases reads those in the namespace of Vicinity. Their ages are those of this moment: to read a large
-// cluster takes longer than a Lease lasts.
+// leases computes ages at once: reading a large cluster takes longer than a Lease lasts.
 func (d *doctorReader) leases(ctx context.Context) (err error) {
 	d.in.Local = time.Now()
 	home := d.in.Home()
@@ -267,7 +265,7 @@ func (d *doctorReader) leases(ctx context.Context) (err error) {
 	return d.without(doctor.SourceLeases, "list leases in namespace "+home, err)
 }
 
-// definitions reads Vicinity's CRDs one by one: clusters can have hundreds of others.
+// definitions gets Vicinity's CRDs one by one: clusters can have hundreds of others.
 func (d *doctorReader) definitions(ctx context.Context) error {
 	for i := range d.in.Needed {
 		found, err := d.dynamic.Resource(definitionResource).Get(ctx, d.in.Needed[i].Name, metav1.GetOptions{})
@@ -290,7 +288,7 @@ func (d *doctorReader) definitions(ctx context.Context) error {
 	return nil
 }
 
-// definitionOf reads what is compared of a CRD. What makes no sense is left out.
+// definitionOf reads the compared fields of a CRD, and leaves out invalid ones.
 func definitionOf(object *unstructured.Unstructured) doctor.Definition {
 	definition := doctor.Definition{Name: object.GetName(), Versions: map[string]map[string]any{}}
 	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
@@ -318,7 +316,7 @@ func (d *doctorReader) webhooks(ctx context.Context) (err error) {
 	return d.without(doctor.SourceWebhooks, "list mutatingwebhookconfigurations and validatingwebhookconfigurations", err)
 }
 
-// backends reads what is behind the webhooks, and asks it for an answer.
+// backends reads the Services of the webhooks, and asks them for an answer.
 func (d *doctorReader) backends(ctx context.Context) error {
 	for i := range d.in.Webhooks {
 		for _, webhook := range d.in.Webhooks[i].Webhooks {
@@ -363,8 +361,8 @@ func (d *doctorReader) backend(ctx context.Context, name types.NamespacedName, p
 	return b, err
 }
 
-// unreached is why the API server gets no answer from a Service by TLS, empty if it does. Any answer will do: webhooks
-// have none to what is no review.
+// unreached says why the API server gets no answer from a Service over TLS, or is empty. Any HTTP
+// status is an answer: webhooks refuse a request that is no review.
 func (d *doctorReader) unreached(ctx context.Context, name types.NamespacedName, port *int32) (string, error) {
 	number := 443
 	if port != nil {
@@ -372,10 +370,10 @@ func (d *doctorReader) unreached(ctx context.Context, name types.NamespacedName,
 	}
 	within, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
-	// DoRaw loses what the API server says of whom it could not reach.
+	// DoRaw loses the API server's message about an unreachable backend.
 	answer, err := d.typed.CoreV1().Services(name.Namespace).ProxyGet("https", name.Name, strconv.Itoa(number), "/", nil).Stream(within)
 	if err == nil {
-		_ = answer.Close() // that there is one is enough
+		_ = answer.Close() // the answer itself does not matter
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -385,7 +383,7 @@ func (d *doctorReader) unreached(ctx context.Context, name types.NamespacedName,
 	case apierrors.IsForbidden(err):
 		return "", d.without(doctor.SourceReach, "get services/proxy in namespace "+name.Namespace, err)
 	case apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
-		// Webhooks with a client CA say so: the API server shows no certificate when it proxies.
+		// Webhooks with a client CA answer so: the API server shows no certificate when it proxies.
 		if strings.Contains(err.Error(), "remote error: tls: certificate required") {
 			return "", nil
 		}
@@ -403,7 +401,7 @@ func (d *doctorReader) services(ctx context.Context) (err error) {
 	if err := d.without(doctor.SourceNamespaces, "list namespaces", err); err != nil {
 		return err
 	}
-	// Groups hold all endpoints, of which nothing is needed.
+	// Metadata is enough: groups hold all endpoints.
 	if !slices.ContainsFunc(d.in.Services, func(s *corev1.Service) bool {
 		return s.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 	}) {
@@ -431,7 +429,8 @@ func (d *doctorReader) policies(ctx context.Context) (err error) {
 	return err
 }
 
-// listWhole lists objects of Vicinity's own API, whose resource is called as the source. One that cannot be read is noted.
+// listWhole lists objects of Vicinity's API; source is also the resource. It notes an object that
+// cannot be decoded.
 func listWhole[T any](ctx context.Context, d *doctorReader, source doctor.Source) ([]*T, error) {
 	resource := d.dynamic.Resource(v1alpha1.GroupVersion.WithResource(string(source)))
 	var list []*T
@@ -463,7 +462,7 @@ func (d *doctorReader) workloads(ctx context.Context) (err error) {
 	return d.without(doctor.SourceWorkloads, "list deployments in all namespaces", err)
 }
 
-// leftovers reads what an uninstall can leave, where no controller is.
+// leftovers reads what an uninstall can leave behind, if there is no controller.
 func (d *doctorReader) leftovers(ctx context.Context) error {
 	if len(d.in.Controllers) > 0 {
 		return nil

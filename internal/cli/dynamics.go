@@ -104,8 +104,7 @@ func (f *dynamicsFlags) run(ctx context.Context, s command.Streams) error {
 	return failure
 }
 
-// options checks the flags that do not need the scenarios. note is what
-// to print beside.
+// options checks the flags that need no scenario. note is a message for standard error.
 func (f *dynamicsFlags) options() (o simulate.DynamicsOptions, note string, err error) {
 	var algorithms []allocate.Algorithm
 	if algorithms, o.Delivery, note, err = f.algorithms.read(dynamicsAlgorithms()); err != nil {
@@ -138,7 +137,6 @@ func (f *dynamicsFlags) options() (o simulate.DynamicsOptions, note string, err 
 	return o, note, nil
 }
 
-// chooseSavings reads --without.
 func (f *dynamicsFlags) chooseSavings() ([]simulate.Saving, error) {
 	switch {
 	case slices.Equal(f.without, []string{"all"}):

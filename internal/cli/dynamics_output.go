@@ -25,7 +25,7 @@ func (f *dynamicsFlags) write(w io.Writer, r *simulate.DynamicsResults) error {
 	})
 }
 
-// dynamicsRow is what a scenario did to one variant. Percentages are from 0 to 100.
+// dynamicsRow is the result of a scenario for one variant. Percentages are from 0 to 100.
 type dynamicsRow struct {
 	Algorithm             string           `json:"algorithm"`
 	Variant               string           `json:"variant"`
@@ -41,7 +41,6 @@ type dynamicsRow struct {
 	Series                []dynamicsMoment `json:"series"`
 }
 
-// dynamicsMoment is the state after an event.
 type dynamicsMoment struct {
 	Second        float64 `json:"second"`
 	Endpoints     int     `json:"endpoints"`
@@ -61,7 +60,7 @@ type dynamicsGroup struct {
 }
 
 func dynamicsGroups(r *simulate.DynamicsResults) []dynamicsGroup {
-	groups := []dynamicsGroup{} // not nil, which JSON writes as null
+	groups := []dynamicsGroup{} // JSON writes nil as null
 	for _, s := range r.Scenarios {
 		group := dynamicsGroup{Scenario: s.Scenario.Name, Events: s.Events, Seconds: s.Scenario.Length.Seconds(), Runs: []dynamicsRow{}}
 		for i := range s.Runs {

@@ -151,14 +151,14 @@ func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connect
 	if f.all && f.output.form == "text" {
 		return f.output.write(s.Out, e, func(p *page) { writeExplanation(p, e) })
 	}
-	// What to do next is found only where it is shown.
+	// The text of --all does not show what to do next.
 	if err := e.Advise(); err != nil {
 		return fmt.Errorf("looking for improvements of Service %s/%s: %w", r.namespace, name, err)
 	}
 	return f.output.write(s.Out, e, func(p *page) { writeAnswer(p, e) })
 }
 
-// inputOf reads all that the decision about a Service depends on.
+// inputOf reads all objects that the decision about a Service depends on.
 func (r *clusterReader) inputOf(ctx context.Context, name string) (inspect.Reading, error) {
 	service, err := r.typed.CoreV1().Services(r.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -174,15 +174,14 @@ func (r *clusterReader) inputOf(ctx context.Context, name string) (inspect.Readi
 	return r.inputFor(ctx, service, nodes, r.writtenGroups)
 }
 
-// writtenGroups are the groups that the controller has written for a Service: it finds them by their label.
+// writtenGroups finds the groups of a Service as the controller does, by their label.
 func (r *clusterReader) writtenGroups(ctx context.Context, service *corev1.Service) ([]*v1alpha1.EndpointGroup, error) {
 	return r.groups(ctx, service.Namespace, v1alpha1.LabelService+"="+service.Name)
 }
 
-// groupReader reads the groups of a Service, as one of those that go by groups finds them.
+// groupReader reads the groups of a Service.
 type groupReader func(context.Context, *corev1.Service) ([]*v1alpha1.EndpointGroup, error)
 
-// inputFor is inputOf where the Service and the nodes are known.
 func (r *clusterReader) inputFor(ctx context.Context, service *corev1.Service, nodes []*corev1.Node, groups groupReader) (inspect.Reading, error) {
 	in := routing.Input{Service: service, Cluster: capacity.NewCluster(nodes)}
 	var err error
@@ -207,12 +206,12 @@ func (r *clusterReader) inputFor(ctx context.Context, service *corev1.Service, n
 	return r.reading(&settings, in), nil
 }
 
-// notFound names the Services of the namespace, or other namespaces that have one of the name.
+// notFound names the Services of the namespace, or other namespaces that have a Service with the name.
 func (r *clusterReader) notFound(ctx context.Context, name string) error {
 	missing := fmt.Sprintf("no Service %q is in namespace %q", name, r.namespace)
 	here, err := r.typed.CoreV1().Services(r.namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
 	if err != nil {
-		return errors.New(missing) // names are an extra
+		return errors.New(missing) // the names are optional
 	}
 	var names []string
 	for i := range here.Items {

@@ -10,8 +10,6 @@ import (
 	"vicinity.dev/vicinity/internal/routing/explain"
 )
 
-// writeAnswer writes an explanation in short: what is asked for, what is in force and why,
-// who is served from where, and what to do next.
 func writeAnswer(p *page, e *inspect.Explanation) {
 	p.heading("Service " + e.Namespace + "/" + e.Service)
 	lines := askedText(e)
@@ -19,7 +17,7 @@ func writeAnswer(p *page, e *inspect.Explanation) {
 		lines = append(lines, "no plan: "+none)
 	}
 	type part struct {
-		family string // the first of those that it is about
+		family string // the first family that the lines are about
 		lines  []string
 	}
 	var parts []part
@@ -53,7 +51,6 @@ func writeAnswer(p *page, e *inspect.Explanation) {
 	p.list("", lines)
 }
 
-// familyAnswer is what is in force for a family, and why.
 func familyAnswer(e *inspect.Explanation, f *inspect.Family) []string {
 	state := stateText(e, f)
 	lines := append([]string{"state: " + state[0]}, state[1:]...)
@@ -86,5 +83,5 @@ func familyAnswer(e *inspect.Explanation, f *inspect.Family) []string {
 	return lines
 }
 
-// mostServed is how many groups of clients the answer shows.
+// mostServed limits the groups of clients in the short answer.
 const mostServed = 6

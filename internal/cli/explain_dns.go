@@ -29,7 +29,7 @@ type explainDNSFlags struct {
 	plan    bool
 	output  outputFlag
 
-	// fromCalled is what messages call the client, if not --from.
+	// fromCalled is the name of --from in messages, if it is not a flag.
 	fromCalled string
 }
 
@@ -97,7 +97,6 @@ func (f *explainDNSFlags) run(ctx context.Context, s command.Streams, reach conn
 	return f.output.write(s.Out, e, func(p *page) { writeName(p, e) })
 }
 
-// explain explains a name to the client that the flags mean.
 func (f *explainDNSFlags) explain(ctx context.Context, r *clusterReader, name string) (*inspect.NameExplanation, error) {
 	q, err := f.asked(name)
 	if err != nil {
@@ -122,7 +121,7 @@ func (f *explainDNSFlags) asked(name string) (q nameQuestion, err error) {
 	return q, err
 }
 
-// zoneName is the domain of the cluster, with a dot at its end.
+// zoneName returns the domain of the cluster with a dot at its end.
 func (f *explainDNSFlags) zoneName() (string, error) {
 	zone := strings.ToLower(strings.TrimSuffix(f.zone, "."))
 	if reasons := validation.IsDNS1123Subdomain(zone); len(reasons) > 0 {
@@ -143,7 +142,7 @@ func checkName(name string) error {
 		"it must have labels of 1 to 63 letters, digits, hyphens and underscores with dots between them, and at most %d characters", name, longest)
 }
 
-// nameClient is who asks, as --from says it.
+// nameClient is the client in --from.
 type nameClient struct {
 	called         string     // in messages
 	address        netip.Addr // invalid for a pod
@@ -170,7 +169,6 @@ func (f *explainDNSFlags) client() (nameClient, error) {
 	return nameClient{called: called, namespace: namespace, pod: pod}, nil
 }
 
-// nameQuestion is what is asked for, beside the name.
 type nameQuestion struct {
 	from nameClient
 	zone string
@@ -239,7 +237,7 @@ func (n *nameReader) readPod(ctx context.Context, from nameClient) error {
 	return nil
 }
 
-// locators are the PodLocators of all namespaces that have one of the addresses.
+// locators lists the PodLocators of all namespaces that have one of the addresses.
 func (r *clusterReader) locators(ctx context.Context, addresses []netip.Addr) ([]*v1alpha1.PodLocator, error) {
 	resource := r.dynamic.Resource(v1alpha1.GroupVersion.WithResource("podlocators"))
 	var list []*v1alpha1.PodLocator
@@ -256,24 +254,23 @@ func (r *clusterReader) locators(ctx context.Context, addresses []netip.Addr) ([
 	return list, r.optional(inspect.KindLocators, "pods are located only by the pod CIDRs of nodes", err)
 }
 
-// servedGroups are the groups that the DNS server answers from for a Service: unlike the controller it goes by
-// what they say, not by the label with the Service's name.
+// servedGroups finds groups as the DNS server does: by spec.service, not by the controller's label.
 func (r *clusterReader) servedGroups(ctx context.Context, service *corev1.Service) ([]*v1alpha1.EndpointGroup, error) {
 	all, err := r.groups(ctx, service.Namespace, names.Selector)
 	return slices.DeleteFunc(all, func(g *v1alpha1.EndpointGroup) bool { return g.Spec.Service != service.Name }), err
 }
 
-// explain explains the first of the names that a client tries that is of a Service.
+// explain explains the first of the client's names that belongs to a Service.
 func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExplanation, error) {
 	list, known := names.UsualSearch(n.namespace, n.question.zone), true
 	if n.client.Pod != nil {
 		list, known = names.SearchOf(n.client.Pod, n.question.zone)
 	}
 	search := list.Names(name, n.question.zone)
-	var before []string // of other zones
+	var before []string // names outside of the cluster's domain
 	var tried []names.Name
 	var refused error
-	var missing *inspect.NameExplanation // of the first Service whose name a client does not find
+	var missing *inspect.NameExplanation // the first Service without such a name
 	for _, whole := range search {
 		parsed, ofService := names.Parse(whole, []string{n.question.zone})
 		if !ofService {
@@ -320,7 +317,7 @@ func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExp
 	}
 	meant := tried[0]
 	if len(tried) > 1 && strings.Contains(name, ".") {
-		meant = tried[1] // of a Service and its namespace
+		meant = tried[1] // SERVICE.NAMESPACE
 	}
 	namespace, service := meant.ServiceName()
 	n.in(namespace)

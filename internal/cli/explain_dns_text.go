@@ -8,7 +8,6 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// writeName writes the answer, the records, why the client gets them, and what to do next.
 func writeName(p *page, e *inspect.NameExplanation) {
 	p.heading(strings.TrimSuffix(e.Name, ".") + " for " + clientText(&e.Client))
 	switch e.Rule {
@@ -92,7 +91,6 @@ func whyText(e *inspect.NameExplanation) []string {
 	return lines
 }
 
-// ruleText says which rule decides.
 func ruleText(e *inspect.NameExplanation) string {
 	switch e.Rule {
 	case inspect.RuleGroups:

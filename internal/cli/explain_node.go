@@ -17,17 +17,15 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// machine is the one that a command runs on, as far as it may be a node of the cluster.
+// machine is the machine that runs the command, which may be a node of the cluster.
 type machine struct {
-	// addresses are those of its interfaces.
 	addresses func() ([]netip.Addr, error)
-	// rules connects to what its kernel holds.
+	// rules opens the rules in the kernel.
 	rules func() (rulesOfNode, error)
-	// pause waits before what differs is looked at again.
+	// pause waits before the next comparison.
 	pause func(context.Context, time.Duration) error
 }
 
-// rulesOfNode is what the kernel of a node holds for vicinity-proxy.
 type rulesOfNode interface {
 	Read(family ruleset.Family) (ruleset.Listing, error)
 	Close() error
@@ -37,7 +35,7 @@ func thisMachine() machine {
 	return machine{addresses: interfaceAddresses, rules: openRules, pause: command.Pause}
 }
 
-// interfaceAddresses are those of the network namespace that the program is in.
+// interfaceAddresses returns those of the program's network namespace.
 func interfaceAddresses() ([]netip.Addr, error) {
 	found, err := net.InterfaceAddrs()
 	if err != nil {
@@ -52,8 +50,8 @@ func interfaceAddresses() ([]netip.Addr, error) {
 	return all, nil
 }
 
-// A difference may be a change on its way from the API to the kernel, so it is looked at
-// several times.
+// A difference may be a change that is on its way to the kernel, so it must last over several
+// readings.
 const (
 	nodeLooks     = 4
 	nodeLookAgain = time.Second
@@ -107,7 +105,7 @@ func (r *clusterReader) explainNode(ctx context.Context, name, nodeName string, 
 	return e, nil
 }
 
-// elsewhere says why this machine is not the node, and is empty if it is.
+// elsewhere says why this machine is not the node, or is empty.
 func elsewhere(node *corev1.Node, local []netip.Addr) string {
 	own := view.Addresses(node)
 	if slices.ContainsFunc(own, func(a netip.Addr) bool { return slices.Contains(local, a) }) {
@@ -116,7 +114,6 @@ func elsewhere(node *corev1.Node, local []netip.Addr) string {
 	return fmt.Sprintf("this machine has no address of node %s; run the command on the node, as root", node.Name)
 }
 
-// compared compares what the kernel holds with what the rules should be.
 func compared(e *inspect.NodeExplanation, here machine, why string) inspect.Kernel {
 	if why != "" {
 		return inspect.Kernel{Why: why}

@@ -62,7 +62,6 @@ func writeNodeFamily(p *page, f *inspect.NodeFamily) {
 	}
 }
 
-// portTitle is what a part about a port is headed by.
 func portTitle(family, name, protocol string) string {
 	if name == "" {
 		return fmt.Sprintf("%s, %s", family, protocol)

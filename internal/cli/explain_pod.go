@@ -19,8 +19,7 @@ func asksForPod(args []string) bool {
 	return qualified && isPodKind(kind)
 }
 
-// runPod explains whether a pod may be evicted now. It asks no webhook: it decides by the
-// function that the webhook asks.
+// runPod calls no webhook: it decides by the same function as the webhook.
 func (f *explainFlags) runPod(ctx context.Context, s command.Streams, reach connector, args []string) error {
 	if f.all {
 		return command.UsageErrorf("--all is for Services only")
@@ -43,12 +42,12 @@ func (f *explainFlags) runPod(ctx context.Context, s command.Streams, reach conn
 	return f.output.write(s.Out, e, func(p *page) { writePod(p, e) })
 }
 
-// podNotFound names the pods of the namespace. The hint is for a namespace that does not exist.
+// podNotFound names the pods of the namespace. hint is added if the namespace does not exist.
 func (r *clusterReader) podNotFound(ctx context.Context, name, hint string) error {
 	missing := fmt.Sprintf("no pod %q is in namespace %q", name, r.namespace)
 	names, err := r.podNames(ctx)
 	if err != nil {
-		return fmt.Errorf("%s", missing) // names are an extra
+		return fmt.Errorf("%s", missing) // the names are optional
 	}
 	if len(names) == 0 {
 		err := r.expectNamespace(ctx, r.namespace)

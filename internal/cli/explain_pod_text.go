@@ -10,7 +10,6 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// writePod writes whether the pod may be evicted, what each budget says, and what to do next.
 func writePod(p *page, e *inspect.PodExplanation) {
 	p.heading("Pod " + e.Namespace + "/" + e.Pod)
 	lines := []string{verdictText(e)}

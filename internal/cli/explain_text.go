@@ -14,7 +14,6 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// askedText says what is asked for and how it is delivered.
 func askedText(e *inspect.Explanation) []string {
 	lines := []string{"asks for: " + e.AsksFor}
 	if e.Source != "" {
@@ -91,8 +90,8 @@ func deliveryText(e *inspect.Explanation) string {
 	return "None: there is nothing to deliver"
 }
 
-// meanwhileText says what hints say of a Service that is for vicinity-proxy until it is
-// handed over. There is nothing to say of most.
+// meanwhileText says what hints do for a Service until it is handed over to vicinity-proxy. It is
+// empty for most Services.
 func meanwhileText(m *inspect.Interim) []string {
 	switch {
 	case m == nil:
@@ -119,8 +118,7 @@ func meanwhileText(m *inspect.Interim) []string {
 	return append(sentences, m.Notes...)
 }
 
-// writeFamilies writes the part about each family, once if there is nothing to say of one
-// that is not so of the other.
+// writeFamilies writes a part for each family, or one for both if they are equal.
 func writeFamilies(p *page, e *inspect.Explanation) {
 	var texts []string
 	for i := range e.Families {
@@ -142,7 +140,6 @@ func writeFamilies(p *page, e *inspect.Explanation) {
 	}
 }
 
-// writeFamily writes the part about a family, or what is known of it without the nodes.
 func writeFamily(p *page, e *inspect.Explanation, f *inspect.Family) {
 	p.list("state", stateText(e, f))
 	region := f.Question.Region
@@ -163,7 +160,7 @@ func writeFamily(p *page, e *inspect.Explanation, f *inspect.Family) {
 	}
 }
 
-// stateText says what was decided, why, and what it means for the traffic.
+// stateText says what was decided, why, and the effect on traffic.
 func stateText(e *inspect.Explanation, f *inspect.Family) []string {
 	word, expected := f.State, "expected: "
 	switch {
@@ -200,7 +197,7 @@ func unitTitle(unit intent.CapacityType) string {
 	return capacityTitle(unit)
 }
 
-// stockTitle says which ports a table of stock proxies is about, if they differ.
+// stockTitle names the ports of a table of stock proxies, if they differ.
 func stockTitle(views []inspect.Stock, i int) string {
 	title := "stock proxies, by the hints as they are stored"
 	if len(views) > 1 {
@@ -217,8 +214,7 @@ func portNames(view *inspect.Stock) string {
 	return strings.Join(ports, ", ")
 }
 
-// stockTable has a line for all nodes of a zone that do the same, and their number if it is
-// known.
+// stockTable has a row for nodes of a zone that behave alike.
 func stockTable(view *inspect.Stock) plaintext.Table {
 	t := plaintext.NewTable("zone", ">nodes", "mode", "uses", "why")
 	for _, row := range view.Zones {

@@ -33,7 +33,7 @@ func readFiles(ctx context.Context, stdin io.Reader, names []string, read func(n
 	return nil
 }
 
-// readManifests reads a file, or the files of a directory that look like manifests.
+// readManifests reads a file, or all manifests of a directory.
 func readManifests(name string, read func(name string, from io.Reader) error) error {
 	info, err := os.Stat(name)
 	if err != nil {

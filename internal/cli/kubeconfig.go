@@ -19,7 +19,7 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// clusterFlags say which cluster to talk to, and as whom, as those of kubectl do.
+// clusterFlags choose the cluster and the user, as kubectl's flags do.
 type clusterFlags struct {
 	kubeconfig string
 	context    string
@@ -28,7 +28,6 @@ type clusterFlags struct {
 	timeout    time.Duration
 }
 
-// add declares the flags. namespaceUsage says what the namespace is for.
 func (f *clusterFlags) add(flags *pflag.FlagSet, namespaceUsage string) {
 	flags.StringVarP(&f.namespace, "namespace", "n", "", namespaceUsage)
 	flags.StringVar(&f.context, "context", "", "`NAME` of the kubeconfig context (default the current one)")
@@ -43,15 +42,15 @@ type connection struct {
 	typed    kubernetes.Interface
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
-	// clock has the time of the API server, from its answers.
+	// clock has the time of the API server, from its responses.
 	clock *command.Clock
-	// namespace is the one that the flags or the context name.
+	// namespace is from the flags or the context.
 	namespace string
 	// server is the cluster's address, for messages.
 	server string
 }
 
-// connector makes a connection from flags. Tests have their own.
+// connector connects by flags. Tests replace it.
 type connector func(*clusterFlags) (*connection, error)
 
 func (c connector) reader(f *clusterFlags) (*clusterReader, error) {
@@ -62,20 +61,20 @@ func (c connector) reader(f *clusterFlags) (*clusterReader, error) {
 	return &clusterReader{connection: connected, now: time.Now()}, nil
 }
 
-// Limits on how fast the API is asked: large clusters are read in many pages.
+// Client-side limits: large clusters are read in many pages.
 const (
 	requestsPerSecond = 50
 	requestsAtOnce    = 100
 )
 
-// connect reads the kubeconfig that the flags mean. It does not talk to the cluster.
+// connect reads the kubeconfig. It does not talk to the cluster.
 func connect(f *clusterFlags) (*connection, error) {
 	if f.timeout < 0 {
 		return nil, command.UsageErrorf("--request-timeout %s is not allowed; it must not be negative; 0 means no limit", f.timeout)
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
-	rules.WarnIfAllMissing = false // the error says it
+	rules.WarnIfAllMissing = false // loading returns an error instead
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.context}
 	overrides.AuthInfo.Impersonate = f.as
 	overrides.Context.Namespace = f.namespace
@@ -101,7 +100,7 @@ func connect(f *clusterFlags) (*connection, error) {
 	return newConnection(config, namespace)
 }
 
-// check reports faults that clientcmd reports in unclear words or not at all.
+// check finds faults that clientcmd reports unclearly or not at all.
 func (f *clusterFlags) check(loading clientcmd.ClientConfig) error {
 	raw, err := loading.RawConfig()
 	if err != nil {
@@ -127,7 +126,7 @@ func listed(names []string, none string) string {
 	return "it has " + plaintext.FirstOf(names, mostListed)
 }
 
-// mostListed is how many names of many a message lists.
+// mostListed limits the names that a message lists.
 const mostListed = 10
 
 func newConnection(config *rest.Config, namespace string) (*connection, error) {

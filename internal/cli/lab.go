@@ -13,14 +13,14 @@ import (
 	"vicinity.dev/vicinity/internal/kit/command"
 )
 
-// labProgram has the commands of labs, which most users do not need.
+// labProgram has the lab's commands, which most users do not need.
 const (
 	labSuffix  = "-lab"
 	labProgram = "vicinity" + labSuffix
 )
 
-// newLabCommand runs the program of labs, as kubectl runs its plugins. become replaces this
-// process by another program, and returns only if that fails.
+// newLabCommand runs labProgram like a plugin of kubectl. become replaces this process, and returns
+// only after a failure.
 func newLabCommand(become func(program string, args, environment []string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   "lab",
@@ -35,7 +35,7 @@ this machine, with all arguments. Lab looks for it beside this program, then in 
 			if err != nil {
 				return err
 			}
-			// What it suggests to run next begins with the name that users called this one by.
+			// The commands that it suggests begin with the name of this program.
 			if err := become(program, append([]string{os.Args[0] + labSuffix}, args...), os.Environ()); err != nil {
 				return fmt.Errorf("running %s: %w", program, err)
 			}

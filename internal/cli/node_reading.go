@@ -30,11 +30,10 @@ import (
 	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
-// nodeReader reads what a node does for a Service depends on.
 type nodeReader struct {
 	*clusterReader
 	in inspect.NodeReading
-	// home is the namespace of Vicinity, empty if it is not known.
+	// home is the namespace of Vicinity, or empty if it is unknown.
 	home string
 }
 
@@ -84,7 +83,7 @@ func (r *nodeReader) read(ctx context.Context, name, nodeName string) error {
 	return err
 }
 
-// node finds a node on which Services can be served.
+// node returns a Linux node.
 func (r *clusterReader) node(ctx context.Context, name string) (*corev1.Node, error) {
 	nodes, err := listAll[corev1.Node](ctx, r.typed.CoreV1().Nodes(), metav1.ListOptions{})
 	if err != nil {
@@ -105,7 +104,7 @@ func (r *clusterReader) node(ctx context.Context, name string) (*corev1.Node, er
 	return nil, fmt.Errorf("the cluster has no node %q; %s", name, listed(names, "it has none"))
 }
 
-// seenGroups are the groups that the proxy of a node of the zone watches.
+// seenGroups returns the groups that the proxy of a node in the zone watches.
 func seenGroups(groups []*v1alpha1.EndpointGroup, zone string) ([]*v1alpha1.EndpointGroup, error) {
 	selector, err := labels.Parse(view.GroupSelector(zone))
 	if err != nil {
@@ -120,7 +119,7 @@ func seenGroups(groups []*v1alpha1.EndpointGroup, zone string) ([]*v1alpha1.Endp
 	return seen, nil
 }
 
-// defaultProxy are the settings of a vicinity-proxy without flags, which make sense.
+// defaultProxy returns the settings of vicinity-proxy without flags.
 func defaultProxy() view.Settings {
 	var none proxyflags.Flags
 	none.Add(routingflags.SetOf("vicinity-proxy"))
@@ -133,7 +132,7 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 	r.in.Settings = defaultProxy()
 	sets, err := listAll[appsv1.DaemonSet](ctx, r.typed.AppsV1().DaemonSets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: inspect.ProxySelector})
 	if err != nil {
-		r.in.Installed = true // or that is not known
+		r.in.Installed = true // also if that is unknown
 		if err := r.optional("DaemonSets", "vicinity-proxy is assumed to have its default flags", err); err != nil {
 			return err
 		}
@@ -177,8 +176,7 @@ func (r *nodeReader) findHome(ctx context.Context, proxies []*appsv1.DaemonSet) 
 	return nil
 }
 
-// apply takes over the flags of vicinity-proxy that its rules depend on, or none of them if
-// one makes no sense.
+// apply takes over the flags of vicinity-proxy that affect its rules, or none if one is invalid.
 func (r *nodeReader) apply(container *corev1.Container) error {
 	var given proxyflags.Flags
 	flags := routingflags.SetOf("vicinity-proxy")
@@ -196,8 +194,8 @@ func (r *nodeReader) apply(container *corev1.Container) error {
 	return nil
 }
 
-// memoryOf is how many bytes the program of a container may have, as it finds out itself: by the
-// limit or the GOMEMLIMIT variable if that is less. It is zero if there is no limit.
+// memoryOf returns the memory limit of a container as the program finds it: the smaller of the limit
+// and GOMEMLIMIT, or zero.
 func memoryOf(container *corev1.Container) int64 {
 	least := container.Resources.Limits.Memory().Value()
 	for _, variable := range container.Env {
@@ -210,7 +208,7 @@ func memoryOf(container *corev1.Container) int64 {
 	return least
 }
 
-// lease is the Lease of the node's proxy, nil if there is none or it may not be read.
+// lease returns the Lease of the node's proxy, or nil if it does not exist or may not be read.
 func (r *nodeReader) lease(ctx context.Context) (*coordinationv1.Lease, error) {
 	const consequence = "whether the node's proxy runs, and what it has programmed, is unknown"
 	if r.home == "" {
@@ -236,8 +234,8 @@ func (r *nodeReader) lease(ctx context.Context) (*coordinationv1.Lease, error) {
 	return nil, nil
 }
 
-// rivalServices are all Services, if one may have an address of this one. Cluster IPs and node
-// ports are given out once; external IPs and addresses of load balancers need not be.
+// rivalServices returns all Services if another one may have an address of this Service. Cluster IPs
+// and node ports are unique; external IPs and load balancer addresses need not be.
 func (r *clusterReader) rivalServices(ctx context.Context, service *corev1.Service) ([]*corev1.Service, error) {
 	if len(outsideAddresses(service)) == 0 {
 		return nil, nil
@@ -249,7 +247,7 @@ func (r *clusterReader) rivalServices(ctx context.Context, service *corev1.Servi
 	return all, nil
 }
 
-// readAddresses reads which addresses are the cluster's, as far as that makes a difference.
+// readAddresses reads the reserved addresses of the cluster, if they make a difference.
 func (r *nodeReader) readAddresses(ctx context.Context, services []*corev1.Service) error {
 	r.in.Book = compile.NewAddressBook()
 	claims := len(outsideAddresses(r.in.Service)) > 0
@@ -258,7 +256,7 @@ func (r *nodeReader) readAddresses(ctx context.Context, services []*corev1.Servi
 	}
 	ranges, err := listAll[networkingv1.ServiceCIDR](ctx, r.typed.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{})
 	switch {
-	case apierrors.IsNotFound(err): // as the proxy has it
+	case apierrors.IsNotFound(err): // the proxy ignores that, too
 	case err != nil:
 		if err := r.optional("ServiceCIDRs", "the ranges of cluster IPs are unknown", err); err != nil {
 			return err
@@ -283,7 +281,7 @@ func (r *nodeReader) readAddresses(ctx context.Context, services []*corev1.Servi
 	return nil
 }
 
-// readPublished reads what vicinity-controller publishes of all nodes and their pods.
+// readPublished reads the addresses that vicinity-controller publishes.
 func (r *nodeReader) readPublished(ctx context.Context) (nodes, pods netset.Set, err error) {
 	const unknown = "only the addresses of this node and its pods are known"
 	if r.home == "" {
@@ -297,13 +295,13 @@ func (r *nodeReader) readPublished(ctx context.Context) (nodes, pods netset.Set,
 	if err != nil {
 		return nodes, pods, r.optional("ConfigMap "+v1alpha1.ConfigMapNodeAddresses, unknown, err)
 	}
-	// The proxy leaves out what makes no sense there, too.
+	// The proxy ignores invalid lines, too.
 	nodes, _ = netset.Parse(published.Data[v1alpha1.KeyNodeAddresses])
 	pods, _ = netset.Parse(published.Data[v1alpha1.KeyPodRanges])
 	return nodes, pods, nil
 }
 
-// rivals are the other Services that have an address of this one.
+// rivals returns the other Services with an address of this one.
 func (r *nodeReader) rivals(ctx context.Context, all []*corev1.Service) ([]compile.Input, error) {
 	wanted := outsideAddresses(r.in.Service)
 	var rivals []compile.Input
@@ -328,7 +326,7 @@ func (r *nodeReader) rivals(ctx context.Context, all []*corev1.Service) ([]compi
 	return rivals, nil
 }
 
-// outsideAddresses are those of a Service that others may have too.
+// outsideAddresses are addresses that other Services may have too.
 func outsideAddresses(service *corev1.Service) []string {
 	all := slices.Clone(service.Spec.ExternalIPs)
 	for _, ingress := range service.Status.LoadBalancer.Ingress {

@@ -15,7 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// outputFlag is --output: the form in which a command prints its result.
+// outputFlag is --output.
 type outputFlag struct {
 	form    string
 	allowed []string // the first is the default
@@ -36,7 +36,6 @@ func (o *outputFlag) String() string { return o.form }
 
 func (*outputFlag) Type() string { return "string" }
 
-// Set refuses a form that the command does not have.
 func (o *outputFlag) Set(form string) error {
 	if !slices.Contains(o.allowed, form) {
 		return errors.New("it must be " + o.allowedText())
@@ -45,7 +44,7 @@ func (o *outputFlag) Set(form string) error {
 	return nil
 }
 
-// write writes a value as JSON or YAML. In any other form text writes it.
+// write writes a value as JSON or YAML, or calls text for other formats.
 func (o *outputFlag) write(w io.Writer, value any, text func(*page)) error {
 	switch o.form {
 	case "json":
@@ -87,7 +86,7 @@ func (p *page) printf(format string, args ...any) {
 	}
 }
 
-// gap separates what follows from what is above.
+// gap separates paragraphs.
 func (p *page) gap() {
 	if p.begun {
 		p.printf("\n")
@@ -100,8 +99,7 @@ func (p *page) heading(text string) {
 	p.printf("%s\n", text)
 }
 
-// list writes lines that belong together, after a title if there is one. Without lines it
-// writes nothing.
+// list writes indented lines below a title, which may be empty. Without lines it writes nothing.
 func (p *page) list(title string, lines []string) {
 	if len(lines) == 0 {
 		return
@@ -117,7 +115,6 @@ func (p *page) list(title string, lines []string) {
 	}
 }
 
-// table writes a table, under its title if there is one.
 func (p *page) table(title string, table plaintext.Table) {
 	indent := ""
 	p.gap()
@@ -130,7 +127,7 @@ func (p *page) table(title string, table plaintext.Table) {
 	}
 }
 
-// mostRows is how many rows of a long table a text shows.
+// mostRows limits the rows of a long table in text.
 const mostRows = 20
 
 func (p *page) longTable(title string, table plaintext.Table) {
@@ -155,7 +152,7 @@ func nextSteps(next []string) []string {
 
 func count(n int64, one, many string) string { return plaintext.Count(n, one, many) }
 
-// oneDecimal is a fraction in percent, for columns.
+// oneDecimal formats a fraction as a percentage.
 func oneDecimal(fraction float64) string {
 	return strconv.FormatFloat(100*fraction, 'f', 1, 64)
 }

@@ -135,11 +135,10 @@ func (f *planFlags) run(ctx context.Context, s command.Streams, names []string) 
 	return nil
 }
 
-// fewServices is the number of Services that are shown in full without being asked.
+// fewServices is the number of Services that are shown in full by default.
 const fewServices = 3
 
-// question is the part that all Services have in common. note is for people who may
-// wonder.
+// question is common to all Services. note is a message for standard error.
 func (f *planFlags) question() (q explain.Question, note string, err error) {
 	if note, err = f.deliver(&q, allocate.Delivery(cmp.Or(f.delivery, string(allocate.DeliveryHints)))); err != nil {
 		return q, "", err
@@ -154,14 +153,14 @@ func (f *planFlags) question() (q explain.Question, note string, err error) {
 	return q, note, nil
 }
 
-// deliver has the question ask for the algorithms that the flag names and the delivery can carry.
+// deliver keeps the algorithms of the flag that the delivery can carry.
 func (f *planFlags) deliver(q *explain.Question, delivery allocate.Delivery) (note string, err error) {
 	flags := algorithmFlags{names: f.algorithms, delivery: string(delivery)}
 	q.Algorithms, q.Delivery, note, err = flags.read(allocate.Algorithms())
 	return note, err
 }
 
-// read reads all files and checks that there is what a plan needs.
+// read reads all files and checks that they suffice for a plan.
 func (f *planFlags) read(ctx context.Context, stdin io.Reader, manifests *manifest.Set) error {
 	if err := readFiles(ctx, stdin, f.files, manifests.Read); err != nil {
 		return err
@@ -177,8 +176,7 @@ func (f *planFlags) read(ctx context.Context, stdin io.Reader, manifests *manife
 	return nil
 }
 
-// chooseServices are the Services of the namespace that the names ask for, in the
-// order of namespaces and names.
+// chooseServices returns the named Services of the namespace, sorted by namespace and name.
 func chooseServices(manifests *manifest.Set, namespace string, names []string) ([]*corev1.Service, error) {
 	all := slices.Clone(manifests.Services)
 	slices.SortFunc(all, func(a, b *corev1.Service) int {

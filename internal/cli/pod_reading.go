@@ -23,14 +23,13 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// podReader reads what the answer to the eviction of a pod depends on.
 type podReader struct {
 	*clusterReader
 	in inspect.PodReading
-	// world is what budgets of the namespace have in common.
+	// world is common to all budgets of the namespace.
 	world coverage.World
-	// unknown is why the world of a budget is not known; it is empty for most. unplaced is so
-	// for budgets that choose nodes.
+	// unknown says why the world of budgets is unknown, or is empty. unplaced is the same for budgets
+	// that choose nodes.
 	unknown, unplaced string
 }
 
@@ -85,8 +84,8 @@ func (p *podReader) readWorld(ctx context.Context) error {
 	return p.readUnits(ctx)
 }
 
-// needed notes in a reason that nothing is known without a kind of objects that may not be
-// read. Other errors are returned.
+// needed notes in reason why nothing is known without a kind that may not be read. It returns other
+// errors.
 func (p *podReader) needed(reason *string, what string, err error) error {
 	if !apierrors.IsForbidden(err) {
 		return p.explained("reading "+what, err)
@@ -119,8 +118,8 @@ func addWorkloads[T any, L runtime.Object](ctx context.Context, p *podReader, ki
 	return p.needed(&p.unknown, kind, err)
 }
 
-// readUnits reads the groups of pods that can only be disrupted together, if a pod is of a
-// group. Clusters of which the API does not have them cannot have such pods.
+// readUnits reads the groups of pods that are disrupted together, if a pod belongs to one. Without
+// that API a cluster has no such pods.
 func (p *podReader) readUnits(ctx context.Context) error {
 	if !slices.ContainsFunc(p.world.Pods, func(pod *corev1.Pod) bool { return pod.Spec.SchedulingGroup != nil }) {
 		return nil
@@ -147,7 +146,7 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// listGroups lists objects of a version of an API that the cluster may not have.
+// listGroups lists objects of an API version that the cluster may not serve.
 func listGroups[T any](ctx context.Context, p *podReader, resource schema.GroupVersionResource) ([]T, error) {
 	var list []T
 	err := eachItem(ctx, p.dynamic.Resource(resource).Namespace(p.namespace), metav1.ListOptions{}, func(object *unstructured.Unstructured) error {
@@ -183,10 +182,10 @@ func (p *podReader) readBudget(ctx context.Context, budget *v1alpha1.TopologyDis
 	return nil
 }
 
-// scaleOf asks an owner of any kind for its replicas.
+// scaleOf reads the replicas of an owner of any kind.
 func (p *podReader) scaleOf(ctx context.Context, ref coverage.Ref) (coverage.Workload, error) {
 	version, err := schema.ParseGroupVersion(ref.APIVersion)
-	if err != nil || len(names.IsPathSegmentName(ref.Name)) > 0 { // no object is named so
+	if err != nil || len(names.IsPathSegmentName(ref.Name)) > 0 { // no object has such a name
 		return coverage.WithoutScale(ref), nil
 	}
 	resources, err := p.typed.Discovery().ServerResourcesForGroupVersion(ref.APIVersion)
@@ -214,7 +213,7 @@ func (p *podReader) scaleOf(ctx context.Context, ref coverage.Ref) (coverage.Wor
 	case err != nil:
 		return coverage.Workload{}, err
 	case scale.GetUID() != "" && scale.GetUID() != ref.UID:
-		return coverage.WithoutScale(ref), nil // another one of the name
+		return coverage.WithoutScale(ref), nil // a new owner with the same name
 	}
 	replicas, _, err := unstructured.NestedInt64(scale.Object, "spec", "replicas")
 	if err != nil {
@@ -223,8 +222,8 @@ func (p *podReader) scaleOf(ctx context.Context, ref coverage.Ref) (coverage.Wor
 	return coverage.OfScale(ref, int32(min(max(replicas, 0), 1<<31-1))), nil
 }
 
-// readEnforcement finds whether evictions in the namespace are checked. What may not be read is
-// taken to be as the controller has found it.
+// readEnforcement finds whether evictions in the namespace are checked. For what may not be read, it
+// believes the controller's status.
 func (p *podReader) readEnforcement(ctx context.Context, budgets []*v1alpha1.TopologyDisruptionBudget) error {
 	controller, err := p.controller(ctx)
 	controllerUnread := apierrors.IsForbidden(err)
@@ -263,7 +262,7 @@ func (p *podReader) readEnforcement(ctx context.Context, budgets []*v1alpha1.Top
 	return nil
 }
 
-// webhooks says why the API server does not ask Vicinity about evictions. It is empty if it does.
+// webhooks says why the API server does not ask Vicinity about evictions, or is empty.
 func (p *podReader) webhooks(ctx context.Context, own string) (missing string, known bool, err error) {
 	all, err := p.webhookConfigurations(ctx)
 	switch {
@@ -280,7 +279,7 @@ func (p *podReader) webhooks(ctx context.Context, own string) (missing string, k
 	return "", true, nil
 }
 
-// labelled reports whether the namespace has the label by which webhooks are asked.
+// labelled reports whether the namespace has the label that the webhooks select.
 func (p *podReader) labelled(ctx context.Context) (has, known bool, err error) {
 	namespace, err := p.typed.CoreV1().Namespaces().Get(ctx, p.namespace, metav1.GetOptions{})
 	switch {
@@ -292,7 +291,7 @@ func (p *podReader) labelled(ctx context.Context) (has, known bool, err error) {
 	return namespace.Labels[v1alpha1.LabelBudgets] == "true", true, nil
 }
 
-// unenforced is what the controller says about the budgets of a namespace, which is the same of all.
+// unenforced returns the controller's reason from any budget of the namespace: all have the same.
 func unenforced(budgets []*v1alpha1.TopologyDisruptionBudget) string {
 	for _, budget := range budgets {
 		for _, c := range budget.Status.Conditions {

@@ -52,7 +52,6 @@ func rolloutName(arg string) (string, error) {
 	return name, nil
 }
 
-// oneRollout is for commands that take the name of one DomainRollout.
 func oneRollout(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("%q takes the NAME of one DomainRollout, and got %d", cmd.CommandPath(), len(args))
@@ -75,7 +74,7 @@ func (r *clusterReader) rollout(ctx context.Context, name string) (*v1alpha1.Dom
 	return convertTo[v1alpha1.DomainRollout](object)
 }
 
-// listRollouts are the DomainRollouts of a namespace, or of all if it is empty, by namespace and name.
+// listRollouts lists a namespace, or all namespaces if it is empty, sorted by namespace and name.
 func (r *clusterReader) listRollouts(ctx context.Context, namespace string) ([]*v1alpha1.DomainRollout, error) {
 	list, err := listOwn[v1alpha1.DomainRollout](ctx, r, ownList{rolloutResource, namespace, ""})
 	switch {
@@ -94,7 +93,7 @@ func (r *clusterReader) listRollouts(ctx context.Context, namespace string) ([]*
 
 var errNoRollouts = errors.New("the cluster does not serve DomainRollouts: Vicinity's CRDs are missing or old; apply those of the packaged chart (docs/install.md)")
 
-// rolloutNotFound names the DomainRollouts of the namespace, or the one that updates a workload of the name.
+// rolloutNotFound names the DomainRollouts of the namespace, or the one whose target has the name.
 func (r *clusterReader) rolloutNotFound(ctx context.Context, name string) error {
 	missing := fmt.Sprintf("no DomainRollout %q is in namespace %q", name, r.namespace)
 	list, err := r.listRollouts(ctx, r.namespace)
@@ -102,7 +101,7 @@ func (r *clusterReader) rolloutNotFound(ctx context.Context, name string) error 
 	case errors.Is(err, errNoRollouts):
 		return err
 	case err != nil:
-		return fmt.Errorf("%s", missing) // names are an extra
+		return fmt.Errorf("%s", missing) // the names are optional
 	case len(list) == 0:
 		if err := r.expectNamespace(ctx, r.namespace); err != nil {
 			return err

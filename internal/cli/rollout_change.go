@@ -19,16 +19,16 @@ import (
 	"vicinity.dev/vicinity/internal/kit/command"
 )
 
-// rolloutChange is what a command writes to the spec of a DomainRollout. Without fields it
-// writes nothing, since what was asked for is so already.
+// rolloutChange is a patch of the spec of a DomainRollout. Without fields nothing is written: the spec
+// has the requested value already.
 type rolloutChange struct {
-	fields map[string]any // of the spec
-	said   string         // what was done, and what comes next
+	fields  map[string]any // of the spec
+	message string         // the result, and the next command
 }
 
 type rolloutVerb struct {
 	use, short, long, example string
-	// retries says that the command has the flag --retry, which decide is called with.
+	// retries adds the flag --retry, whose value decide gets.
 	retries bool
 	decide  func(n *rolloutNow, retry bool) (rolloutChange, error)
 }
@@ -92,11 +92,11 @@ func newRolloutChangeCommand(s command.Streams, reach connector, verb rolloutVer
 	return cmd
 }
 
-// rolloutConflicts is how often a change is decided anew. The controller writes the status while
-// pods are replaced, and each write makes what was read outdated.
+// rolloutConflicts limits retries after a conflict. Each write of the status by the controller makes
+// the object that was read outdated.
 const rolloutConflicts = 20
 
-// changeRollout decides by what it reads, and writes only if that has not changed meanwhile.
+// changeRollout writes its decision only if the object has not changed since it was read.
 func (c connector) changeRollout(ctx context.Context, out io.Writer, cluster *clusterFlags, arg string, decide func(*rolloutNow) (rolloutChange, error)) error {
 	name, err := rolloutName(arg)
 	if err != nil {
@@ -126,13 +126,13 @@ func (c connector) changeRollout(ctx context.Context, out io.Writer, cluster *cl
 		if err != nil {
 			return r.explained("writing DomainRollout "+d.Namespace+"/"+name, err)
 		}
-		_, err = fmt.Fprintf(out, "DomainRollout %s/%s %s\n", d.Namespace, d.Name, change.said+now.notYet())
+		_, err = fmt.Fprintf(out, "DomainRollout %s/%s %s\n", d.Namespace, d.Name, change.message+now.notYet())
 		return err
 	}
 	return fmt.Errorf("DomainRollout %s/%s keeps changing; run the command again", r.namespace, name)
 }
 
-// patchRollout changes fields of a spec if the object is as it was read.
+// patchRollout changes fields of a spec, or fails with a conflict if the object has changed.
 func (r *clusterReader) patchRollout(ctx context.Context, d *v1alpha1.DomainRollout, fields map[string]any) error {
 	if len(fields) == 0 {
 		return nil
@@ -164,7 +164,7 @@ func (n *rolloutNow) isBehind() bool {
 	return n.isRead() && n.Status.ObservedGeneration != n.Generation
 }
 
-// stop is how the revision is ended by spec.stop, empty if it is not.
+// stop is the action of spec.stop for the current revision, or empty.
 func (n *rolloutNow) stop() v1alpha1.StopAction {
 	if s := n.Spec.Stop; s != nil && s.Revision == n.Status.Revision && s.Revision != "" {
 		return s.Action
@@ -191,7 +191,7 @@ func (n *rolloutNow) errorf(format string, args ...any) error {
 	return fmt.Errorf("DomainRollout %s/%s %s", n.Namespace, n.Name, fmt.Sprintf(format, args...))
 }
 
-// expectRevision fails if no revision is known that can be stopped.
+// expectRevision fails if there is no revision to stop.
 func (n *rolloutNow) expectRevision() error {
 	switch {
 	case !n.isRead():
@@ -204,16 +204,16 @@ func (n *rolloutNow) expectRevision() error {
 
 func pauseRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
 	if n.Spec.Paused {
-		return rolloutChange{said: "is paused already; " + n.command("resume") + " resumes it"}, nil
+		return rolloutChange{message: "is paused already; " + n.command("resume") + " resumes it"}, nil
 	}
-	said := "is paused: no more pods are evicted, and terminating pods are still replaced"
+	message := "is paused: no more pods are evicted, and terminating pods are still replaced"
 	switch n.Status.Phase {
 	case v1alpha1.PhaseComplete:
-		said = "is paused: nothing is being replaced, and the next revision waits"
+		message = "is paused: nothing is being replaced, and the next revision waits"
 	case v1alpha1.PhaseAborted:
-		said = "is paused: the rollout of " + n.Status.Revision + " was aborted before, and the next revision waits"
+		message = "is paused: the rollout of " + n.Status.Revision + " was aborted before, and the next revision waits"
 	}
-	return rolloutChange{map[string]any{"paused": true}, said + "; " + n.command("resume") + " resumes it"}, nil
+	return rolloutChange{map[string]any{"paused": true}, message + "; " + n.command("resume") + " resumes it"}, nil
 }
 
 func abortRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
@@ -225,14 +225,14 @@ func abortRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
 	case n.Status.Phase == v1alpha1.PhaseComplete:
 		return rolloutChange{}, n.errorf("is complete, so there is nothing to abort: all pods are of revision %s. %s restores the previous revision", revision, n.command("rollback"))
 	case n.stop() == v1alpha1.StopAbort:
-		return rolloutChange{said: "is aborted already: pods stay as they are, and the next revision is rolled out as usual"}, nil
+		return rolloutChange{message: "is aborted already: pods stay as they are, and the next revision is rolled out as usual"}, nil
 	}
 	s := inspect.RolloutStatusOf(n.DomainRollout)
-	said := fmt.Sprintf("is aborted: the rollout of revision %s ends and pods stay as they are (%s). The next revision is rolled out as usual", revision, updatedText(s.Pods, s.Updated, s.Healthy))
+	message := fmt.Sprintf("is aborted: the rollout of revision %s ends and pods stay as they are (%s). The next revision is rolled out as usual", revision, updatedText(s.Pods, s.Updated, s.Healthy))
 	if n.Status.PreviousRevision != "" {
-		said += "; " + n.command("rollback") + " restores " + n.Status.PreviousRevision
+		message += "; " + n.command("rollback") + " restores " + n.Status.PreviousRevision
 	}
-	return rolloutChange{n.stopFields(v1alpha1.StopAbort), said}, nil
+	return rolloutChange{n.stopFields(v1alpha1.StopAbort), message}, nil
 }
 
 func (n *rolloutNow) stopFields(action v1alpha1.StopAction) map[string]any {
@@ -246,24 +246,24 @@ func rollbackRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
 	previous, s := n.Status.PreviousRevision, n.Spec.Stop
 	switch {
 	case n.Status.RollingBack:
-		return rolloutChange{said: "rolls back already, to revision " + n.Status.Revision}, nil
+		return rolloutChange{message: "rolls back already, to revision " + n.Status.Revision}, nil
 	case n.stop() == v1alpha1.StopRollback && previous != "":
-		return rolloutChange{said: "rolls back already, to revision " + previous}, nil
+		return rolloutChange{message: "rolls back already, to revision " + previous}, nil
 	case previous == "" && s != nil && s.Action == v1alpha1.StopRollback && slices.Contains(n.Status.AbandonedRevisions, s.Revision):
-		return rolloutChange{said: fmt.Sprintf("was rolled back already: revision %s replaced %s", n.Status.Revision, s.Revision)}, nil
+		return rolloutChange{message: fmt.Sprintf("was rolled back already: revision %s replaced %s", n.Status.Revision, s.Revision)}, nil
 	case previous == "":
 		return rolloutChange{}, n.errorf("cannot be rolled back: no revision before %s is known. Write the right template to %s %s; kubectl rollout history shows old ones",
 			n.Status.Revision, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name)
 	}
-	said := fmt.Sprintf("rolls back: the template of revision %s is written to %s %s, and the pods of %s are replaced by domain. A GitOps tool that writes the template needs the old one too",
+	message := fmt.Sprintf("rolls back: the template of revision %s is written to %s %s, and the pods of %s are replaced by domain. A GitOps tool that writes the template needs the old one too",
 		previous, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name, n.Status.Revision)
 	if n.Spec.Paused {
-		said += fmt.Sprintf(". It is paused: no pod is replaced before %s", n.command("resume"))
+		message += fmt.Sprintf(". It is paused: no pod is replaced before %s", n.command("resume"))
 	}
-	return rolloutChange{n.stopFields(v1alpha1.StopRollback), said}, nil
+	return rolloutChange{n.stopFields(v1alpha1.StopRollback), message}, nil
 }
 
-// nextPause is the domain of spec.pauseBefore that comes next and is not approved.
+// nextPause returns the next domain, and whether the rollout pauses before it.
 func (n *rolloutNow) nextPause() (string, bool) {
 	if n.Status.RollingBack || len(n.Status.CurrentDomains) > 0 {
 		return "", false
@@ -276,7 +276,7 @@ func (n *rolloutNow) nextPause() (string, bool) {
 	return "", false
 }
 
-// approval is that of the revision, empty if it has none.
+// approval returns spec.approved for the current revision, or an empty one.
 func (n *rolloutNow) approval() v1alpha1.RolloutApproval {
 	if a := n.Spec.Approved; a != nil && a.Revision == n.Status.Revision {
 		return *a
@@ -288,12 +288,12 @@ func (n *rolloutNow) isApproved(domain string) bool {
 	return slices.Contains(n.approval().Domains, domain)
 }
 
-// approvedFields replace the approval of another revision as a whole, so that nothing carries over.
+// approvedFields sets each field: a merge patch would keep fields of another revision's approval.
 func (n *rolloutNow) approvedFields(a v1alpha1.RolloutApproval) map[string]any {
 	return map[string]any{"approved": map[string]any{"revision": a.Revision, "domains": a.Domains, "failuresBefore": a.FailuresBefore}}
 }
 
-// isForgiven reports whether the failure was looked at, and the controller has not seen that yet.
+// isForgiven reports whether the failure is forgiven already, and the controller has not read that yet.
 func (n *rolloutNow) isForgiven() bool {
 	until := n.approval().FailuresBefore
 	return until != nil && !until.Time.Before(n.Status.Failure.Time.Time)
@@ -309,7 +309,7 @@ func resumeRollout(n *rolloutNow, retry bool) (rolloutChange, error) {
 	case n.stop() == v1alpha1.StopRollback && n.Status.PreviousRevision == "":
 		return rolloutChange{}, n.errorf("waits for a rollback that is not possible: no revision before %s is known. Write the right template to %s %s", n.Status.Revision, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name)
 	case n.stop() == v1alpha1.StopRollback:
-		return rolloutChange{said: "is not paused: it rolls back"}, nil
+		return rolloutChange{message: "is not paused: it rolls back"}, nil
 	case n.Status.Failure != nil:
 		return n.tryAgain(retry)
 	}
@@ -322,46 +322,46 @@ func resumeRollout(n *rolloutNow, retry bool) (rolloutChange, error) {
 		a.Domains = append(slices.Clone(a.Domains), domain)
 		return rolloutChange{n.approvedFields(a), fmt.Sprintf("goes on with %s: it is approved for revision %s", n.words().Domain(domain), n.Status.Revision)}, nil
 	case n.isBehind():
-		return rolloutChange{said: "is not paused; the controller has not read the last change of the spec yet"}, nil
+		return rolloutChange{message: "is not paused; the controller has not read the last change of the spec yet"}, nil
 	}
-	said := "is not paused"
+	message := "is not paused"
 	if n.Status.WaitingFor != "" {
-		said += ": it " + n.Status.WaitingFor
+		message += ": it " + n.Status.WaitingFor
 	} else if n.isRead() {
-		said += ": it is " + strings.ToLower(string(n.Status.Phase))
+		message += ": it is " + strings.ToLower(string(n.Status.Phase))
 	}
-	return rolloutChange{said: said}, nil
+	return rolloutChange{message: message}, nil
 }
 
-// restores reports whether the controller brings back the revision before, because of a failure.
+// restores reports whether the controller restores the previous revision after a failure.
 func (n *rolloutNow) restores() bool {
 	return n.Spec.OnFailure == v1alpha1.FailureRollback && n.Status.PreviousRevision != ""
 }
 
 func (n *rolloutNow) unpause() rolloutChange {
-	said := "goes on"
+	message := "goes on"
 	domain, pauses := n.nextPause()
 	switch {
 	case n.stop() == v1alpha1.StopAbort:
-		said = "is no longer paused; the rollout of " + n.Status.Revision + " was aborted, and the next revision is rolled out as usual"
+		message = "is no longer paused; the rollout of " + n.Status.Revision + " was aborted, and the next revision is rolled out as usual"
 	case n.Status.Failure != nil:
-		said = "goes on: it restores revision " + n.Status.PreviousRevision + ", since " + n.failure()
+		message = "goes on: it restores revision " + n.Status.PreviousRevision + ", since " + n.failure()
 	case pauses:
-		said = fmt.Sprintf("is no longer paused; it pauses before %s (spec.pauseBefore) until %s is run again", n.words().Domain(domain), n.command("resume"))
+		message = fmt.Sprintf("is no longer paused; it pauses before %s (spec.pauseBefore) until %s is run again", n.words().Domain(domain), n.command("resume"))
 	}
-	return rolloutChange{map[string]any{"paused": nil}, said}
+	return rolloutChange{map[string]any{"paused": nil}, message}
 }
 
 func (n *rolloutNow) tryAgain(retry bool) (rolloutChange, error) {
 	switch {
 	case n.isForgiven() && !n.Spec.Paused:
-		return rolloutChange{said: "tries again already; the controller has not read that yet"}, nil
+		return rolloutChange{message: "tries again already; the controller has not read that yet"}, nil
 	case !retry && n.restores():
-		return rolloutChange{said: "restores revision " + n.Status.PreviousRevision + ", since " + n.failure()}, nil
+		return rolloutChange{message: "restores revision " + n.Status.PreviousRevision + ", since " + n.failure()}, nil
 	case !retry:
 		return rolloutChange{}, n.errorf("has failed: %s. %s tries again, %s restores the previous revision, and a new revision starts over", n.failure(), n.command("resume --retry"), n.command("rollback"))
 	}
-	// The clocks of this machine and of the controller may differ.
+	// The clock of this machine may be behind the controller's.
 	until := metav1.NewTime(n.now)
 	if failed := n.Status.Failure.Time; until.Before(&failed) {
 		until = failed

@@ -135,12 +135,13 @@ func (f *rolloutStatusFlags) one(ctx context.Context, s command.Streams, reach c
 	return f.output.write(s.Out, &report, func(p *page) { writeRollout(p, &report) })
 }
 
-// workloadAhead is what a workload is to be that the status of its rollout is not about yet.
+// workloadAhead has the changes of a workload that the status of its rollout does not show yet. The
+// notices are sentences, or empty.
 type workloadAhead struct {
-	said     string // empty if there is nothing, or if that cannot be known
-	revision string // that new pods get, if the status has another
-	lacking  string // pods, though all that there are have the revision
-	paused   string // what follows of a Deployment that is paused
+	notice       string
+	revision     string // of new pods, if the status has another
+	missingPods  string // set if the rollout is complete and the workload lacks healthy pods
+	pausedNotice string // for a paused Deployment
 }
 
 func (r *clusterReader) workloadAhead(ctx context.Context, d *v1alpha1.DomainRollout) (workloadAhead, error) {
@@ -160,31 +161,31 @@ func (r *clusterReader) workloadAhead(ctx context.Context, d *v1alpha1.DomainRol
 	var ahead workloadAhead
 	target, resume := ref.Kind+" "+ref.Name, fmt.Sprintf("\"kubectl rollout resume deployment/%s -n %s\"", ref.Name, d.Namespace)
 	if w.isPaused {
-		ahead.paused = fmt.Sprintf("%s is paused: it updates no pods before %s", target, resume)
+		ahead.pausedNotice = fmt.Sprintf("%s is paused: it updates no pods before %s", target, resume)
 	}
 	if healthy := inspect.RolloutStatusOf(d).Healthy; d.Status.Phase == v1alpha1.PhaseComplete && healthy < w.pods {
-		ahead.lacking = fmt.Sprintf("%s wants %s, and %d are healthy", target, count(int64(w.pods), "pod", "pods"), healthy)
+		ahead.missingPods = fmt.Sprintf("%s wants %s, and %d are healthy", target, count(int64(w.pods), "pod", "pods"), healthy)
 	}
 	switch {
 	case isMissing:
-		ahead.said = target + " exists now, but the rollout controller has not seen it yet"
+		ahead.notice = target + " exists now, but the rollout controller has not seen it yet"
 	case !w.isSeen:
-		ahead.said = fmt.Sprintf("Kubernetes has not seen the last change of %s yet, so there may be a new revision", target)
+		ahead.notice = fmt.Sprintf("Kubernetes has not seen the last change of %s yet, so there may be a new revision", target)
 	case w.isPaused && w.hasNewTemplate:
-		ahead.paused = ""
-		ahead.said = fmt.Sprintf("%s is paused: its new template is not rolled out before %s", target, resume)
+		ahead.pausedNotice = ""
+		ahead.notice = fmt.Sprintf("%s is paused: its new template is not rolled out before %s", target, resume)
 	case w.revision != "" && w.revision != d.Status.Revision:
 		ahead.revision = w.revision
-		ahead.said = fmt.Sprintf("%s has the revision %s, but the rollout controller has not seen it yet", target, w.revision)
+		ahead.notice = fmt.Sprintf("%s has the revision %s, but the rollout controller has not seen it yet", target, w.revision)
 	}
 	return ahead, nil
 }
 
 type workload struct {
-	isSeen   bool   // its last change, by its own controller
-	revision string // that new pods get, as status.revision has it
-	pods     int32  // that it is to have
-	// isPaused reports a Deployment that replaces no pods, and hasNewTemplate one that has a template of no revision then.
+	isSeen   bool   // the workload's own controller has observed its last change
+	revision string // of new pods, in the form of status.revision
+	pods     int32  // desired
+	// isPaused is for Deployments. hasNewTemplate means that no revision has the template yet.
 	isPaused, hasNewTemplate bool
 }
 

@@ -18,17 +18,17 @@ type rolloutPage struct {
 
 type rolloutReport struct {
 	inspect.RolloutStatus
-	// Notes are what is not as it should be, in words.
+	// Notes are sentences about what to check.
 	Notes    []string `json:"notes,omitempty"`
 	NotKnown []string `json:"notKnown,omitempty"`
 
-	lacking string
+	missingPods string
 }
 
 func (r *clusterReader) report(d *v1alpha1.DomainRollout, ahead workloadAhead) rolloutReport {
 	n := &rolloutNow{DomainRollout: d, now: r.now}
-	report := rolloutReport{RolloutStatus: inspect.RolloutStatusOf(d), NotKnown: r.missing, lacking: ahead.lacking}
-	report.Current = report.Current && ahead.said == ""
+	report := rolloutReport{RolloutStatus: inspect.RolloutStatusOf(d), NotKnown: r.missing, missingPods: ahead.missingPods}
+	report.Current = report.Current && ahead.notice == ""
 	switch {
 	case !n.isRead():
 		report.Notes = append(report.Notes, noController)
@@ -36,7 +36,7 @@ func (r *clusterReader) report(d *v1alpha1.DomainRollout, ahead workloadAhead) r
 		report.Notes = append(report.Notes, fmt.Sprintf("the status is of generation %d and the spec of %d: the controller has not read the last change yet. If this lasts, check that rollouts.enabled is true and that vicinity-controller runs",
 			d.Status.ObservedGeneration, d.Generation))
 	}
-	for _, note := range []string{ahead.said, ahead.lacking, ahead.paused} {
+	for _, note := range []string{ahead.notice, ahead.missingPods, ahead.pausedNotice} {
 		if note != "" {
 			report.Notes = append(report.Notes, note)
 		}
@@ -46,8 +46,8 @@ func (r *clusterReader) report(d *v1alpha1.DomainRollout, ahead workloadAhead) r
 	}
 	for i := range d.Status.Conditions {
 		c := &d.Status.Conditions[i]
-		said := c.Message == d.Status.WaitingFor || c.Type == v1alpha1.ConditionHealthy && d.Status.Failure != nil
-		if c.Status != metav1.ConditionTrue && c.Type != v1alpha1.ConditionProgressing && !said {
+		isShown := c.Message == d.Status.WaitingFor || c.Type == v1alpha1.ConditionHealthy && d.Status.Failure != nil
+		if c.Status != metav1.ConditionTrue && c.Type != v1alpha1.ConditionProgressing && !isShown {
 			report.Notes = append(report.Notes, fmt.Sprintf("condition %s is %s: %s", c.Type, c.Status, c.Message))
 		}
 	}
@@ -64,7 +64,7 @@ func (n *rolloutNow) words() rollout.Words {
 
 func (n *rolloutNow) failure() string { return inspect.RolloutStatusOf(n.DomainRollout).Failure }
 
-// newestEvents is how much of the history is shown.
+// newestEvents limits the shown history.
 const newestEvents = 5
 
 func writeRollout(p *page, r *rolloutReport) {

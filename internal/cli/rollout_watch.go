@@ -16,12 +16,12 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// rolloutInterval is the time between two readings of a rollout that is watched.
+// rolloutInterval is the time between two reads.
 const rolloutInterval = time.Second
 
 var errRolloutTimeout = errors.New("timeout")
 
-// watchRollout writes a line for each change of a rollout until it ends.
+// watchRollout writes a line for each change until the rollout ends.
 func (f *rolloutStatusFlags) watchRollout(ctx context.Context, s command.Streams, reach connector, name string) error {
 	r, err := reach.reader(&f.cluster)
 	if err != nil {
@@ -35,15 +35,15 @@ func (f *rolloutStatusFlags) watchRollout(ctx context.Context, s command.Streams
 	w := &rolloutWatch{reader: r, name: name, out: s.Out, err: s.Err}
 	err = w.run(ctx)
 	if errors.Is(context.Cause(ctx), errRolloutTimeout) && !errors.As(err, new(*rolloutEnd)) {
-		return fmt.Errorf("DomainRollout %s/%s has not ended within %s: %s", r.namespace, name, f.timeout, w.standing())
+		return fmt.Errorf("DomainRollout %s/%s has not ended within %s: %s", r.namespace, name, f.timeout, w.lastState())
 	}
 	return err
 }
 
-// rolloutEnd is how a rollout ended that is not complete.
-type rolloutEnd struct{ said string }
+// rolloutEnd is the error of a rollout that ended without being complete.
+type rolloutEnd struct{ reason string }
 
-func (e *rolloutEnd) Error() string { return e.said }
+func (e *rolloutEnd) Error() string { return e.reason }
 
 type rolloutWatch struct {
 	reader   *clusterReader
@@ -51,16 +51,16 @@ type rolloutWatch struct {
 	out, err io.Writer
 
 	last *v1alpha1.DomainRollout
-	line string // the last that was written
-	// asked is the revision that has to be complete, the newest that is no rollback. It is empty while the watch
-	// follows a rollback that was asked for before it began.
-	asked    string
-	left     string // the revision that such a rollback leaves
-	said     string // the last failure to reach the cluster
-	finished bool
+	line string // the last one that was written
+	// wantedRevision is the newest revision that is not a rollback. It must be complete at the end. It is
+	// empty while the watch follows a rollback that was requested before the watch began.
+	wantedRevision   string
+	replacedRevision string // by such a rollback
+	lastError        string // of reading the DomainRollout
+	finished         bool
 }
 
-func (w *rolloutWatch) standing() string {
+func (w *rolloutWatch) lastState() string {
 	if w.last == nil {
 		return "it could not be read"
 	}
@@ -80,9 +80,9 @@ func (w *rolloutWatch) run(ctx context.Context) error {
 		case w.finished, err != nil && w.last == nil:
 			return err
 		case err == nil:
-			w.said = ""
-		case err.Error() != w.said:
-			w.said = err.Error()
+			w.lastError = ""
+		case err.Error() != w.lastError:
+			w.lastError = err.Error()
 			fmt.Fprintf(w.err, "%s; trying again\n", command.OneLine(err))
 		}
 		if err := command.Pause(ctx, rolloutInterval); err != nil {
@@ -91,7 +91,6 @@ func (w *rolloutWatch) run(ctx context.Context) error {
 	}
 }
 
-// read reads the DomainRollout once, and judges it.
 func (w *rolloutWatch) read(ctx context.Context) error {
 	object, err := w.reader.rollouts().Get(ctx, w.name, metav1.GetOptions{})
 	switch {
@@ -100,7 +99,7 @@ func (w *rolloutWatch) read(ctx context.Context) error {
 	case apierrors.IsNotFound(err):
 		return w.reader.rolloutNotFound(ctx, w.name)
 	case err != nil:
-		// Without the right to read it the next answer is no other.
+		// A user without the permission will not get it while waiting.
 		w.finished = apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 		return w.reader.explained("reading DomainRollout "+w.reader.namespace+"/"+w.name, err)
 	}
@@ -122,30 +121,30 @@ func (w *rolloutWatch) deleted() error {
 	return &rolloutEnd{fmt.Sprintf("DomainRollout %s/%s was deleted; pods stay as they are", w.reader.namespace, w.name)}
 }
 
-// follow takes note of the revision that has to be complete.
+// follow updates the wanted revision.
 func (w *rolloutWatch) follow(d *v1alpha1.DomainRollout) {
 	n, s := &rolloutNow{DomainRollout: d}, &d.Status
 	if w.last == nil && n.stop() == v1alpha1.StopRollback {
-		w.left = s.Revision
+		w.replacedRevision = s.Revision
 	}
 	switch {
 	case s.RollingBack:
-		if abandoned := s.AbandonedRevisions; w.last == nil && !n.isRollbackAsked() && len(abandoned) > 0 {
-			w.asked = abandoned[len(abandoned)-1]
+		if abandoned := s.AbandonedRevisions; w.last == nil && !n.isRollbackRequested() && len(abandoned) > 0 {
+			w.wantedRevision = abandoned[len(abandoned)-1]
 		}
-	case s.Revision != w.left && !w.cameBack(s):
-		w.asked, w.left = s.Revision, ""
+	case s.Revision != w.replacedRevision && !w.cameBack(s):
+		w.wantedRevision, w.replacedRevision = s.Revision, ""
 	}
 }
 
-// isRollbackAsked reports whether a person asked for the rollback that goes on.
-func (n *rolloutNow) isRollbackAsked() bool {
+// isRollbackRequested reports whether spec.stop requested the current rollback.
+func (n *rolloutNow) isRollbackRequested() bool {
 	s := n.Spec.Stop
 	return s != nil && s.Action == v1alpha1.StopRollback && slices.Contains(n.Status.AbandonedRevisions, s.Revision)
 }
 
-// cameBack reports whether the revision began as a rollback. The watch may not have seen that: it misses what happens between
-// two readings.
+// cameBack reports whether the revision began as a rollback, which the watch can miss between two
+// reads.
 func (w *rolloutWatch) cameBack(s *v1alpha1.DomainRolloutStatus) bool {
 	for i := len(s.History) - 1; i >= 0; i-- {
 		if s.History[i].Revision != s.Revision {
@@ -158,10 +157,10 @@ func (w *rolloutWatch) cameBack(s *v1alpha1.DomainRolloutStatus) bool {
 			return false
 		}
 	}
-	return s.Revision != w.asked && slices.Contains(s.AbandonedRevisions, w.asked)
+	return s.Revision != w.wantedRevision && slices.Contains(s.AbandonedRevisions, w.wantedRevision)
 }
 
-// isFinal reports whether a rollout stays in a phase if nothing is changed.
+// isFinal reports whether a rollout stays in a phase without a change.
 func isFinal(phase v1alpha1.RolloutPhase) bool {
 	switch phase {
 	case v1alpha1.PhaseComplete, v1alpha1.PhaseFailed, v1alpha1.PhaseAborted, v1alpha1.PhaseInvalid:
@@ -170,7 +169,8 @@ func isFinal(phase v1alpha1.RolloutPhase) bool {
 	return false
 }
 
-// judge writes the last state if it is new, and says how the rollout ended if it has.
+// judge writes the state if it is new, and returns an error if the rollout has ended without being
+// complete.
 func (w *rolloutWatch) judge(ctx context.Context) error {
 	d := w.last
 	n := &rolloutNow{DomainRollout: d, now: w.reader.now}
@@ -181,8 +181,8 @@ func (w *rolloutWatch) judge(ctx context.Context) error {
 			return err
 		}
 	}
-	if d.Status.Phase == v1alpha1.PhaseComplete && ahead.revision != "" && ahead.revision != w.left {
-		w.asked = ahead.revision
+	if d.Status.Phase == v1alpha1.PhaseComplete && ahead.revision != "" && ahead.revision != w.replacedRevision {
+		w.wantedRevision = ahead.revision
 	}
 	report := w.reader.report(d, ahead)
 	if line := report.line(); line != w.line {
@@ -192,7 +192,7 @@ func (w *rolloutWatch) judge(ctx context.Context) error {
 			return err
 		}
 	}
-	if !isFinal(d.Status.Phase) || n.isBehind() || ahead.said != "" || ahead.lacking != "" {
+	if !isFinal(d.Status.Phase) || n.isBehind() || ahead.notice != "" || ahead.missingPods != "" {
 		return nil
 	}
 	w.finished = true
@@ -203,11 +203,11 @@ func (w *rolloutWatch) judge(ctx context.Context) error {
 	case v1alpha1.PhaseInvalid:
 		return &rolloutEnd{title + "is invalid: " + d.Status.WaitingFor}
 	}
-	if w.asked == "" || w.asked == d.Status.Revision {
+	if w.wantedRevision == "" || w.wantedRevision == d.Status.Revision {
 		return nil
 	}
-	text := fmt.Sprintf("%swas rolled back: revision %s was replaced, and all pods are of %s", title, w.asked, d.Status.Revision)
-	if s := d.Spec.Stop; s != nil && s.Revision == w.asked && s.Action == v1alpha1.StopRollback {
+	text := fmt.Sprintf("%swas rolled back: revision %s was replaced, and all pods are of %s", title, w.wantedRevision, d.Status.Revision)
+	if s := d.Spec.Stop; s != nil && s.Revision == w.wantedRevision && s.Action == v1alpha1.StopRollback {
 		text += fmt.Sprintf(". It is rolled back each time until you remove spec.stop: %s", n.unstop())
 	}
 	return &rolloutEnd{text}
@@ -228,8 +228,8 @@ func (r *rolloutReport) line() string {
 	switch {
 	case !r.Current && len(r.Notes) > 0:
 		text += "; " + r.Notes[0]
-	case r.lacking != "":
-		text += "; " + r.lacking
+	case r.missingPods != "":
+		text += "; " + r.missingPods
 	}
 	return text
 }

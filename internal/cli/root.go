@@ -1,13 +1,10 @@
-// Package cli holds the commands of the vicinity program, one to a file.
+// Package cli holds the commands of the vicinity program, one per file.
 //
-// A command reads its flags and input, calls the core, and prints what it returns;
-// it decides nothing itself. Streams and the context are injected, so a test runs a
-// command as a user does, through Main.
+// A command reads its flags and input, calls the core, and prints the result; it decides nothing
+// itself. Streams and the context are injected, so a test runs a command through Main as a user does.
 //
-// Output goes to standard output and can be piped; everything said about it goes to
-// standard error. The exit code is 0 when the command did what was asked, 1 when it
-// failed, 2 when it was asked in a way that makes no sense, and 130 when it was
-// interrupted.
+// The result goes to standard output, messages go to standard error. Package command has the exit
+// codes.
 package cli
 
 import (
@@ -21,26 +18,23 @@ import (
 	"vicinity.dev/vicinity/internal/kit/command"
 )
 
-// Main runs the command that args ask for, without the program's name, and returns
-// the exit code. When ctx ends the command stops and the code says so.
+// Main runs the command in args, without the program's name, and returns the exit code. It stops when
+// ctx ends.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return command.Execute(ctx, newRootCommand(command.Streams{In: stdin, Out: stdout, Err: stderr}), args)
 }
 
-// Plugin is Main for a program that kubectl runs: messages and help call it by the
-// name under which its user did.
+// Plugin is Main for a plugin of kubectl: messages and help name the program as its user does.
 func Plugin(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand(command.Streams{In: stdin, Out: stdout, Err: stderr})
 	asPlugin(root)
 	return command.Execute(ctx, root, args)
 }
 
-// PluginPrefix is what the name of a program starts with that kubectl runs as a
-// command of its own.
+// PluginPrefix begins the names of kubectl plugins.
 const PluginPrefix = "kubectl-"
 
-// asPlugin names the program as users of kubectl call it, also where its texts name it
-// with one of its commands.
+// asPlugin names the program as users of kubectl call it, also in the texts of its commands.
 func asPlugin(root *cobra.Command) {
 	const name = "kubectl vicinity"
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
@@ -82,6 +76,6 @@ by failure domain. Lab runs a cluster on this machine. The other commands need n
 		newStatusCommand(s, connect),
 		newVersionCommand(s),
 	)
-	command.Walk(root, func(cmd *cobra.Command) { cmd.Flags().SortFlags = false }) // what matters most comes first
+	command.Walk(root, func(cmd *cobra.Command) { cmd.Flags().SortFlags = false }) // the most important flags come first
 	return root
 }

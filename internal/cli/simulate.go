@@ -80,10 +80,10 @@ their own. Hints cannot carry the weights of local-weighted, local-opt and flow.
 	return cmd
 }
 
-// worstCases is how many of the worst cases the page with charts lists.
+// worstCases limits the worst cases on the page with charts.
 const worstCases = 10
 
-// run is the command. given reports whether a flag was given.
+// run runs the command. given reports whether a flag was given.
 func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(string) bool) (err error) {
 	options, note, err := f.options()
 	if err != nil {
@@ -117,8 +117,7 @@ func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(s
 	return failure
 }
 
-// options checks the flags that do not need the data set. note is what
-// to print beside.
+// options checks the flags that need no data set. note is a message for standard error.
 func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 	var algorithms []allocate.Algorithm
 	if algorithms, o.Delivery, note, err = f.algorithms.read(allocate.Algorithms()); err != nil {

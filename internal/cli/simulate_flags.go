@@ -16,8 +16,8 @@ import (
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
-// variants are the algorithms, each with all thresholds to try. A threshold that is
-// not given is the algorithm's own.
+// variants combines the algorithms with the thresholds to try. An algorithm without given thresholds
+// has its own.
 func (f *simulateFlags) variants(algorithms []allocate.Algorithm) ([]simulate.Variant, error) {
 	starts, err := parseEach(f.startingThresholds, parseStart)
 	if err != nil {
@@ -100,11 +100,10 @@ func percentage(fraction float64) string {
 	return strconv.FormatFloat(100*fraction, 'g', 6, 64) + "%"
 }
 
-// gridFlags only mean something to the data set "grid".
+// gridFlags apply only to the data set "grid".
 var gridFlags = [...]string{"zones", "nodes", "endpoints"}
 
-// openDataset is the data set that the flags name. done is to be called after the
-// run.
+// openDataset opens the data set of the flags. The caller must call done after the run.
 func (f *simulateFlags) openDataset(ctx context.Context, stdin io.Reader, given func(string) bool) (d simulate.Dataset, done func() error, err error) {
 	done = func() error { return nil }
 	if f.dataset != "grid" {
@@ -162,15 +161,14 @@ func (f *simulateFlags) grid() (simulate.Dataset, error) {
 	return d, nil
 }
 
-// interruptible makes reads end when ctx does, for input that may keep a reader
-// waiting for ever. A read that is interrupted goes on in the background and its
-// data are lost.
+// interruptible makes reads end with ctx, for input that may block. An interrupted read goes on in the
+// background, and its data are lost.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
 	go func() {
 		_, err := io.Copy(in, r)
-		in.CloseWithError(err) // without an error readers get io.EOF
+		in.CloseWithError(err) // readers get io.EOF if err is nil
 	}()
 	return out
 }

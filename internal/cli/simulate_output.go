@@ -49,8 +49,7 @@ func simulateTitle(r *simulate.Results) string {
 	return fmt.Sprintf("%s of the data set %q, %s", count(r.Cases, "case", "cases"), r.Dataset, delivered)
 }
 
-// simulateHeadline is the result in a sentence: what the algorithm with the best
-// total does for traffic.
+// simulateHeadline describes the algorithm with the best total in one sentence.
 func simulateHeadline(r *simulate.Results) string {
 	if len(r.Variants) == 0 || r.Cases == 0 {
 		return ""
@@ -83,7 +82,7 @@ invalid: plans that leave a zone with nothing.
 		percentage(w.InZone/sum), percentage(w.Overload/sum), percentage(w.Deviation/sum), percentage(w.Slices/sum))
 }
 
-// simulateRow is a variant's row for programs. Percentages are from 0 to 100.
+// simulateRow is a row of JSON. Percentages are from 0 to 100.
 type simulateRow struct {
 	Algorithm         string  `json:"algorithm"`
 	StartingThreshold string  `json:"startingThreshold,omitempty"`
@@ -99,7 +98,7 @@ type simulateRow struct {
 }
 
 func simulateRows(results *simulate.Results) []simulateRow {
-	rows := []simulateRow{} // not nil, which JSON writes as null
+	rows := []simulateRow{} // JSON writes nil as null
 	for _, r := range results.Variants {
 		row := simulateRow{
 			Algorithm:      string(r.Bound.Algorithm),
@@ -112,7 +111,7 @@ func simulateRows(results *simulate.Results) []simulateRow {
 			MaxOverload:    plaintext.Rounded(r.MaxOverload),
 			CasesPerSecond: math.Round(r.CasesPerSecond),
 		}
-		if r.Bound.Algorithm != allocate.Balanced { // which has none
+		if r.Bound.Algorithm != allocate.Balanced { // balanced has no threshold
 			row.StartingThreshold, row.OverloadThreshold = r.Bound.Start.String(), percentage(r.Bound.OverloadThreshold)
 		}
 		rows = append(rows, row)

@@ -103,7 +103,7 @@ func (f *statusFlags) run(ctx context.Context, s command.Streams, reach connecto
 	return f.output.write(s.Out, &status, func(p *page) { writeStatus(p, status.Services, f.output.form == "wide") })
 }
 
-// namespace is that of the Services to list, empty for all.
+// namespace returns the namespace to list, empty for all.
 func (f *statusFlags) namespace() string {
 	if f.all {
 		return metav1.NamespaceAll
@@ -117,7 +117,7 @@ func (r *clusterReader) printMissing(s command.Streams) {
 	}
 }
 
-// where says which Services were looked at.
+// where names the listed namespaces in messages.
 func where(namespace string) string {
 	if namespace == metav1.NamespaceAll {
 		return "the cluster"
@@ -125,8 +125,7 @@ func where(namespace string) string {
 	return fmt.Sprintf("namespace %q", namespace)
 }
 
-// inputs are what the decisions about all Services of a namespace, or of all
-// namespaces, depend on, in the order of namespaces and names.
+// inputs reads the input of all Services in a namespace, or in all, sorted by namespace and name.
 func (r *clusterReader) inputs(ctx context.Context, namespace string) ([]inspect.Reading, error) {
 	services, err := r.services(ctx, namespace)
 	if err != nil {

@@ -36,7 +36,7 @@ func writeStatus(p *page, services []inspect.ServiceStatus, wide bool) {
 	p.table("", t)
 }
 
-// notesCell is the first of the notes, or all of them.
+// notesCell returns the first note, or all of them.
 func notesCell(notes []string, all bool) string {
 	switch {
 	case len(notes) == 0:

@@ -12,11 +12,9 @@ import (
 	"vicinity.dev/vicinity/internal/kit/command"
 )
 
-// defaultMeasure is how long is measured if a rate is asked for and nothing is said. It
-// is long enough that proxies have looked a few times at connections that last.
+// defaultMeasure is long enough that proxies count long connections several times.
 const defaultMeasure = time.Minute
 
-// trafficFlags are the flags of "vicinity status" about what proxies count.
 type trafficFlags struct {
 	wanted bool
 	over   time.Duration
@@ -29,7 +27,7 @@ func (f *trafficFlags) add(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.perGiB, "cost-per-gib", 0, "with --traffic, `PRICE` of 1 GiB between zones")
 }
 
-// check looks whether the flags make sense together, and sets those that follow.
+// check checks the flags together, and sets their defaults.
 func (f *trafficFlags) check() error {
 	switch {
 	case f.over < 0:
@@ -81,14 +79,13 @@ func (f *statusFlags) runTraffic(ctx context.Context, s command.Streams, reach c
 	})
 }
 
-// trafficMeasure is what to measure: what proxies count from a first reading on.
 type trafficMeasure struct {
 	pods  []proxyPod
 	first []inspect.ProxyReading
 	over  time.Duration
 }
 
-// measure waits and reads again. The readings that it returns are those of a second.
+// measure waits and reads again. It returns rates per second.
 func (r *clusterReader) measure(ctx context.Context, s command.Streams, m trafficMeasure) ([]inspect.ProxyReading, error) {
 	fmt.Fprintf(s.Err, "measuring for %s\n", m.over)
 	timer := time.NewTimer(m.over)
@@ -112,7 +109,7 @@ func (r *clusterReader) measure(ctx context.Context, s command.Streams, m traffi
 	return rates, nil
 }
 
-// noteLimits says where bytes are not counted, and what may be missing of a namespace.
+// noteLimits notes where bytes are not counted, and what a namespace may lack.
 func (r *clusterReader) noteLimits(readings []inspect.ProxyReading, namespace string) {
 	var without []string
 	together := false

@@ -17,7 +17,7 @@ func (t trafficTables) per(title string) string {
 	return title
 }
 
-// table has a column of costs, if there is a price.
+// table has a column of costs if there is a price.
 func (t trafficTables) table(titles ...string) plaintext.Table {
 	if t.CostPerGiB > 0 {
 		titles = append(titles, ">cost a month")
@@ -35,8 +35,7 @@ func (t trafficTables) services() plaintext.Table {
 	return table
 }
 
-// trafficTitle is what a row is about. Services that proxies do not tell apart are in no
-// namespace.
+// trafficTitle names the row. Services that proxies count together have no namespace.
 func trafficTitle(s *inspect.ServiceTraffic) (namespace, service string) {
 	if s.Namespace == "" {
 		return "-", "(" + s.Service + ")"
@@ -58,7 +57,7 @@ func (t trafficTables) cells(s *inspect.ServiceTraffic) []string {
 	return cells
 }
 
-// routes is a table with a row for each pair of zones.
+// routes has a row for each pair of zones.
 func (t trafficTables) routes() plaintext.Table {
 	table := t.table("namespace", "service", "from", "to", t.per(">connections"), t.per(">requests"), t.per(">replies"))
 	add := func(namespace, service string, routes []inspect.Route) {
@@ -94,7 +93,7 @@ func (t trafficTables) number(n float64) string {
 
 func cost(money float64) string { return strconv.FormatFloat(money, 'f', 2, 64) }
 
-// share is a percentage that may be unknown.
+// share formats a percentage, which may be unknown.
 func share(percentage *float64) string {
 	if percentage == nil {
 		return "-"

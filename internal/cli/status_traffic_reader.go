@@ -21,17 +21,17 @@ import (
 	"vicinity.dev/vicinity/internal/kit/command"
 )
 
-// portMetrics is the name of the port on which a pod serves its metrics.
+// portMetrics is the name of the metrics port of a pod.
 const portMetrics = "metrics"
 
-// The metrics of vicinity-proxy that traffic is read from.
+// Metrics of vicinity-proxy.
 const (
 	metricConnections = "vicinity_proxy_connections_total"
 	metricBytes       = "vicinity_proxy_bytes_total"
 	metricEnabled     = "vicinity_proxy_accounting_enabled"
 )
 
-// proxiesAtOnce is how many proxies are asked at a time.
+// proxiesAtOnce limits concurrent requests to proxies.
 const proxiesAtOnce = 16
 
 type proxyPod struct {
@@ -61,7 +61,7 @@ func (r *clusterReader) proxies(ctx context.Context) ([]proxyPod, error) {
 	return pods, nil
 }
 
-// podsOf are the running pods of a DaemonSet that serve metrics.
+// podsOf returns the running pods of a DaemonSet that serve metrics.
 func (r *clusterReader) podsOf(ctx context.Context, set *appsv1.DaemonSet) ([]proxyPod, error) {
 	selector := metav1.FormatLabelSelector(set.Spec.Selector)
 	list, err := listAll[corev1.Pod](ctx, r.typed.CoreV1().Pods(set.Namespace), metav1.ListOptions{LabelSelector: selector})
@@ -84,7 +84,7 @@ func (r *clusterReader) podsOf(ctx context.Context, set *appsv1.DaemonSet) ([]pr
 	return pods, nil
 }
 
-// traffic asks all proxies what they have counted. Those that do not say are named.
+// traffic reads the counts of all proxies, and notes those that do not answer.
 func (r *clusterReader) traffic(ctx context.Context, pods []proxyPod) ([]inspect.ProxyReading, error) {
 	readings, failures := make([]inspect.ProxyReading, len(pods)), make([]error, len(pods))
 	var asked sync.WaitGroup
@@ -124,14 +124,14 @@ func (r *clusterReader) traffic(ctx context.Context, pods []proxyPod) ([]inspect
 	return answered, nil
 }
 
-// ask asks one proxy, by way of the API server.
+// ask reads the metrics of one proxy through the API server.
 func (r *clusterReader) ask(ctx context.Context, pod proxyPod) (inspect.ProxyReading, error) {
 	reading := inspect.ProxyReading{Pod: pod.namespace + "/" + pod.name, Node: pod.node}
 	body, err := r.typed.CoreV1().Pods(pod.namespace).ProxyGet("http", pod.name, strconv.Itoa(int(pod.port)), "/metrics", nil).Stream(ctx)
 	if err != nil {
 		return reading, err
 	}
-	defer func() { _ = body.Close() }() // all that is wanted of it was read
+	defer func() { _ = body.Close() }() // all that is needed was read
 	text, err := readMetrics(body)
 	if err != nil {
 		return reading, err
@@ -143,7 +143,7 @@ func (r *clusterReader) ask(ctx context.Context, pod proxyPod) (inspect.ProxyRea
 	return reading, nil
 }
 
-// mostMetrics is how many bytes of metrics are read of a proxy: anyone may give a pod its labels.
+// mostMetrics limits the bytes that are read from a proxy: any pod may have its labels.
 const mostMetrics = 64 << 20
 
 func readMetrics(body io.Reader) ([]byte, error) {

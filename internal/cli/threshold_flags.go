@@ -10,8 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/command"
 )
 
-// thresholdFlags are the thresholds that a command asks of algorithms. What is not
-// given is each algorithm's own.
+// thresholdFlags set thresholds of algorithms. Others keep their defaults.
 type thresholdFlags struct {
 	overload, start, padding string
 }

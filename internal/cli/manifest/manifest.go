@@ -1,5 +1,5 @@
-// Package manifest reads the objects of a cluster from files in YAML or JSON, and says where in
-// which file a mistake is. A Set has those that say where traffic can go.
+// Package manifest reads Kubernetes objects from files in YAML or JSON, and says where a mistake is. A
+// Set has the objects that decide where traffic can go.
 package manifest
 
 import (
@@ -23,22 +23,20 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Set is what was read. Objects are in the order in which they were first given.
+// Set holds objects in the order in which they were first given.
 type Set struct {
-	Nodes    []*corev1.Node
-	Pods     []*corev1.Pod
-	Services []*corev1.Service
-	Slices   []*discoveryv1.EndpointSlice
-	// Policies, and those of the cluster with the namespaces that they choose, say what
-	// Services ask for.
+	Nodes           []*corev1.Node
+	Pods            []*corev1.Pod
+	Services        []*corev1.Service
+	Slices          []*discoveryv1.EndpointSlice
 	Policies        []*v1alpha1.RoutingPolicy
 	ClusterPolicies []*v1alpha1.ClusterRoutingPolicy
 	Namespaces      []*corev1.Namespace
 
-	scheme   *runtime.Scheme // of the kinds that matter
+	scheme   *runtime.Scheme // of the kinds that are read
 	decoder  runtime.Decoder
-	places   map[string]int // of objects in their list, by kind, namespace and name
-	ignored  map[string]int // objects by kind
+	places   map[string]int // index in the list, by kind, namespace and name
+	ignored  map[string]int // count by kind
 	replaced []string
 }
 
@@ -53,8 +51,7 @@ func NewSet() *Set {
 	}
 }
 
-// Read adds the objects in YAML or JSON, of one or many documents. An object that
-// was read before is replaced. Of lists, as kubectl prints them, the items are read.
+// Read adds objects in YAML or JSON, documents or lists. It replaces an object that was read before.
 // The error is an Error unless reading itself fails.
 func (m *Set) Read(file string, from io.Reader) error {
 	return Walk(file, from, m.add)
@@ -76,8 +73,7 @@ func (m *Set) add(o Object) error {
 	return nil
 }
 
-// ignoredName is the kind, with its group and version where the kind alone would
-// look like one that is read.
+// ignoredName adds group and version where the kind alone would look like one that is read.
 func (m *Set) ignoredName(gvk schema.GroupVersionKind) string {
 	for known := range m.scheme.AllKnownTypes() {
 		if known.Kind == gvk.Kind {
@@ -87,8 +83,7 @@ func (m *Set) ignoredName(gvk schema.GroupVersionKind) string {
 	return gvk.Kind
 }
 
-// keep adds an object to its list, in the place of the one with the same name. Without a namespace it is in the one in which kubectl
-// would make it.
+// keep adds or replaces an object. Without a namespace it is in the default one, as for kubectl.
 func (m *Set) keep(decoded runtime.Object) {
 	switch object := decoded.(type) {
 	case *corev1.Node:
@@ -123,7 +118,7 @@ func put[T any](m *Set, list []T, name string, object T) []T {
 	return append(list, object)
 }
 
-// Notes say what was read and does not count, each in a sentence.
+// Notes has a sentence for each thing that was read and does not count.
 func (m *Set) Notes() []string {
 	var kinds, notes []string
 	for kind, n := range m.ignored {
@@ -146,8 +141,8 @@ func (m *Set) Notes() []string {
 	return notes
 }
 
-// Defaults are the ClusterRoutingPolicies that choose the namespace. One that is not given
-// has the label that Kubernetes gives to each, and no other.
+// Defaults returns the ClusterRoutingPolicies of a namespace. A Namespace that is not given has only
+// the label that Kubernetes sets.
 func (m *Set) Defaults(namespace string) []*v1alpha1.ClusterRoutingPolicy {
 	labels := map[string]string{corev1.LabelMetadataName: namespace}
 	for _, given := range m.Namespaces {
@@ -158,8 +153,8 @@ func (m *Set) Defaults(namespace string) []*v1alpha1.ClusterRoutingPolicy {
 	return intent.ForNamespace(m.ClusterPolicies, labels)
 }
 
-// Endpoints are the ready endpoints of one of the Services: those in its slices or,
-// if it has none, those of the pods that it selects.
+// Endpoints returns the ready endpoints of a Service: those in its slices or, without slices, the pods
+// that it selects.
 func (m *Set) Endpoints(service *corev1.Service, cluster *intent.Cluster) intent.Families {
 	if eps := m.slicesOf(service); len(eps) > 0 {
 		return intent.SliceEndpoints(eps, cluster)
@@ -167,8 +162,8 @@ func (m *Set) Endpoints(service *corev1.Service, cluster *intent.Cluster) intent
 	return intent.PodEndpoints(service, m.Pods, cluster)
 }
 
-// GivesNames reports whether pods have names under that of a Service: its slices say so or,
-// if it has none, the pods.
+// GivesNames reports whether pods have names below the Service's, by its slices or, without slices, by
+// the pods.
 func (m *Set) GivesNames(service *corev1.Service) bool {
 	if eps := m.slicesOf(service); len(eps) > 0 {
 		return intent.GivesNames(eps)

@@ -16,12 +16,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Error says where in which file something cannot be read.
+// Error says where in a file the fault is.
 type Error struct {
 	File string
-	// Document counts the documents of the file that are not empty, from 1.
+	// Document counts the documents that are not empty, from 1.
 	Document int
-	// Object is the kind and name of the object, as far as they are known.
+	// Object is the kind and name, as far as they are known.
 	Object string
 	Err    error
 }
@@ -36,29 +36,28 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Object is one of a file, with where it stands there.
+// Object is an object of a file, with its place.
 type Object struct {
 	Kind schema.GroupVersionKind
-	// JSON is the whole of it. Items of a list may leave out their kind.
+	// JSON is the whole object. Items of a list may lack their kind.
 	JSON json.RawMessage
 
 	name  string
 	place Error
 }
 
-// String is the kind, namespace and name.
+// String returns the kind, namespace and name.
 func (o Object) String() string { return o.place.Object }
 
-// Wrong is an error about the object, with where it stands.
+// Wrong adds the place of the object to an error.
 func (o Object) Wrong(err error) error {
 	wrong := o.place
 	wrong.Err = err
 	return &wrong
 }
 
-// Walk reads the objects in YAML or JSON, of one or many documents, in their order. Of
-// lists, as kubectl prints them, it reads the items. It ends at the first error, also
-// of visit, which it returns as an Error unless reading itself fails.
+// Walk visits the objects of a file, documents or lists, in order. It stops at the first error, also
+// of visit, and returns it as an Error unless reading itself fails.
 func Walk(file string, from io.Reader, visit func(Object) error) error {
 	parts := utilyaml.NewYAMLReader(bufio.NewReader(from))
 	number := 0
@@ -87,8 +86,8 @@ func Walk(file string, from io.Reader, visit func(Object) error) error {
 	}
 }
 
-// valuesOf reads a part of a file between lines of "---": any number of JSON values in a row, or one value in YAML. Together with
-// an error come the values before it.
+// valuesOf reads the text between lines of "---": JSON values, or one YAML value. With an error it
+// also returns the values before it.
 func valuesOf(part []byte) (values []json.RawMessage, err error) {
 	if text := bytes.TrimPrefix(part, []byte("---\n")); utilyaml.IsJSONBuffer(text) {
 		decoder := json.NewDecoder(bytes.NewReader(text))
@@ -126,7 +125,6 @@ type identity struct {
 	} `json:"metadata"`
 }
 
-// String is for messages.
 func (i identity) String() string {
 	name := i.Metadata.Name
 	if i.Metadata.Namespace != "" {
@@ -138,18 +136,16 @@ func (i identity) String() string {
 type walker struct {
 	visit func(Object) error
 	place Error    // without an object
-	lists []string // that the objects are in, with which item they are
+	lists []string // around the object, with the index of its item
 }
 
-// object visits one. Items of a list that do not say what they are have the type
-// that the list implies.
+// object visits one object. implied is the type of items that do not name theirs.
 func (w *walker) object(raw json.RawMessage, implied metav1.TypeMeta) error {
 	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
 		return w.at("").Wrong(errors.New("not a Kubernetes object: it must be a map with apiVersion, kind and metadata"))
 	}
 	var id identity
-	// What does not fit here does not fit the type either, which says so in full; and
-	// of kinds that are ignored it does not matter.
+	// A value that does not fit here fails in visit with a better message, unless its kind is ignored.
 	idErr := json.Unmarshal(raw, &id)
 	if id.Kind == "" && id.APIVersion == "" {
 		id.TypeMeta = implied
@@ -181,7 +177,7 @@ func (w *walker) object(raw json.RawMessage, implied metav1.TypeMeta) error {
 	return nil
 }
 
-// at is an object of which only the name is known, which may be empty.
+// at returns an object with a place and a name, which may be empty.
 func (w *walker) at(name string) Object {
 	o := Object{place: w.place}
 	names := w.lists
@@ -192,7 +188,7 @@ func (w *walker) at(name string) Object {
 	return o
 }
 
-// itemsOf finds the items if the object is a list.
+// itemsOf returns the items if the object is a list.
 func itemsOf(id identity, raw json.RawMessage) (items []json.RawMessage, found bool, err error) {
 	if !strings.HasSuffix(id.Kind, "List") {
 		return nil, false, nil
