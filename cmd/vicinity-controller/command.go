@@ -23,7 +23,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/routingflags"
 )
 
-// config is what flags and the environment say.
+// config has the values of flags and the environment.
 type config struct {
 	kubeconfig     string
 	qps            float32
@@ -36,7 +36,7 @@ type config struct {
 	metrics        string
 	pprof          string
 	log            logConfig
-	clock          *kitcommand.Clock // is set with the API server
+	clock          *kitcommand.Clock // set with the API server
 	routing        routingcontroller.Options
 	locators       namescontroller.Options
 	budgets        bool
@@ -54,7 +54,7 @@ type webhookConfig struct {
 	port           int
 	name, service  string
 	secret, folder string
-	clients        string // the file with their authorities
+	clients        string // file with the authorities of clients
 }
 
 func (w *webhookConfig) any() bool { return w.mutates() || w.validates() }
@@ -157,7 +157,7 @@ func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&w.folder, "certificate-dir", "", "writable folder that the certificate rotation uses; default the one for temporary files")
 }
 
-// check says what is wrong with the first invalid flag.
+// check returns an error about the first invalid flag.
 func (c *config) check() error {
 	o := &c.routing
 	switch s := &o.Settings; {
@@ -200,7 +200,7 @@ func (c *config) check() error {
 	return c.log.check()
 }
 
-// checkBudgets is about all that budgets decide.
+// checkBudgets checks the flags of disruption.
 func (c *config) checkBudgets() error {
 	w, top := &c.webhooks, c.budgetOptions.Top
 	switch {
@@ -240,12 +240,12 @@ func (c *config) checkLocators() error {
 			return fmt.Errorf("--locator-labels: %q is not a label key: %s", key, strings.Join(reasons, "; "))
 		}
 	}
-	// Routing has the other half of the requests at any time.
+	// Routing has the other half of the requests.
 	o.Workers, o.Rate, o.Burst = c.routing.Workers, c.qps/2, max(1, c.burst/2)
 	return nil
 }
 
-// user is the controller's name at the API server.
+// user is the controller's user name at the API server.
 func (c *config) user() string {
 	return "system:serviceaccount:" + cmp.Or(c.namespace, "default") + ":" + c.serviceAccount
 }

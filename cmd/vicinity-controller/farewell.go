@@ -9,19 +9,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
 
-// farewellTime is how long a process that is asked to end goes on, so that no eviction fails for
-// it: until API servers call other replicas, and have closed their connections to this one.
+// farewellTime is how long a process serves webhooks after it was asked to end, so that no eviction
+// fails: API servers need the time to use other replicas and to close their connections.
 const farewellTime = 4 * time.Second
 
-// farewell is the server of webhooks of a process that ends in peace. API servers keep
-// connections, and a request on one that is closed at that moment fails: while the process takes
-// its leave, each answer has its connection closed by the API server instead.
+// farewell serves webhooks while the process ends. A request fails if its kept connection closes at
+// the same moment. So while the process is leaving, each answer makes the API server close the
+// connection.
 type farewell struct {
 	webhook.Server
 	leaving atomic.Bool
 }
 
-// Register serves a webhook.
+// Register adds a webhook.
 func (f *farewell) Register(path string, hook http.Handler) {
 	f.Server.Register(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.leaving.Load() {
@@ -31,8 +31,7 @@ func (f *farewell) Register(path string, hook http.Handler) {
 	}))
 }
 
-// take is a context that ends some time after another one has. In between the process takes its
-// leave.
+// take returns a context that ends a while after ctx. In between the process is leaving.
 func (f *farewell) take(ctx context.Context, lasts time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

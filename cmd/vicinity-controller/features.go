@@ -78,12 +78,12 @@ func (p *program) addBudgets(ctx context.Context) error {
 	}
 	options := p.budgetOptions
 	options.Own, options.Served, options.Service = p.namespace, p.webhooks.evictions, p.webhooks.service
-	// Admission has most of the requests at any time.
+	// Admission has most of the requests.
 	options.Workers, options.Rate, options.Syncs = p.routing.Workers, max(1, p.qps/10), p.syncs
 	return disruptioncontroller.Add(ctx, p.Manager, p.ledger, options)
 }
 
-// addResponder has the manager answer EvictionRequests, and know whether these are served.
+// addResponder answers EvictionRequests, and detects whether the API server serves them.
 func (p *program) addResponder(context.Context) error {
 	if !p.responder {
 		return nil
@@ -109,7 +109,7 @@ func (p *program) addScaleDown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Routing has half of the requests at any time, and PodLocators the rest of them for a while.
+	// Routing has half of the requests, and PodLocators the rest for a while.
 	return scaledowncontroller.Add(ctx, p.Manager, evicts, scaledowncontroller.Options{
 		Budgets: p.budgets, Workers: p.routing.Workers, Rate: max(1, p.qps/4), Burst: max(1, p.burst/4), Syncs: p.syncs,
 	})
@@ -130,7 +130,7 @@ func (p *program) addRollouts(ctx context.Context) error {
 	return rolloutcontroller.Add(ctx, p.Manager, evicts, options)
 }
 
-// requester asks for evictions.
+// requester evicts pods.
 func (p *program) requester() (*requester.Requester, error) {
 	api, err := kubernetes.NewForConfigAndClient(p.GetConfig(), p.GetHTTPClient())
 	if err != nil {
@@ -151,13 +151,13 @@ func (p *program) addPacing(ctx context.Context) error {
 	return scaledowncontroller.AddPacing(ctx, p.Manager, p.pacer, scaledowncontroller.Options{Workers: p.routing.Workers, Syncs: p.syncs})
 }
 
-// certify makes the certificates of the webhooks, nil if none is served.
+// certify makes the certificates of the webhooks, or nil if none is served.
 func (w *webhookConfig) certify(namespace string) (*certificates.Certificates, error) {
 	if !w.any() {
 		return nil, nil
 	}
 	if w.folder != "" {
-		// The root of a container cannot be written.
+		// A container's root file system is read-only.
 		if err := os.Setenv("TMPDIR", w.folder); err != nil {
 			return nil, err
 		}
@@ -182,7 +182,7 @@ func (w *webhookConfig) certify(namespace string) (*certificates.Certificates, e
 	return certificates.New(options)
 }
 
-// addWebhooks has the manager serve the webhooks that are switched on.
+// addWebhooks serves the webhooks that are switched on.
 func (p *program) addWebhooks(context.Context) error {
 	if p.certificates == nil {
 		return nil

@@ -1,6 +1,5 @@
-// Command vicinity-controller routes the traffic of Services by topology: it decides
-// which endpoints the clients of each zone use, and writes that where proxies read it.
-// It also serves the admission webhooks that keep and check what it and users write.
+// Command vicinity-controller decides which endpoints the clients of each zone use, and writes that
+// where proxies read it. It also serves admission webhooks.
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks the program to finish; a second one ends it.
+	// After the first signal the program finishes; a second one kills it.
 	context.AfterFunc(ctx, stop)
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "vicinity-controller: "+err.Error())
@@ -27,12 +26,12 @@ func main() {
 	}
 }
 
-// logConfig says what is logged, and how.
+// logConfig has the flags of logging.
 type logConfig struct {
 	level, format string
 }
 
-// The allowed values of flags.
+// Allowed values of flags.
 var (
 	logLevels  = []string{"debug", "info", "error"}
 	logFormats = []string{"json", "text"}
@@ -48,7 +47,7 @@ func (c logConfig) check() error {
 	return nil
 }
 
-// logger writes to w.
+// logger returns a logger that writes to w.
 func (c logConfig) logger(w io.Writer) logr.Logger {
 	options := &slog.HandlerOptions{Level: map[string]slog.Level{
 		"debug": slog.LevelDebug - 4, "info": slog.LevelInfo, "error": slog.LevelError,

@@ -34,13 +34,13 @@ import (
 	"vicinity.dev/vicinity/internal/scaledown/pacing"
 )
 
-// lease is the name of the leader's Lease.
 const lease = "vicinity-controller"
 
-// stopTime is how long requests and syncs under way have to finish when the program ends.
+// stopTime is how long requests and syncs may take when the program ends.
 const stopTime = 10 * time.Second
 
-// program is the controller that a config asks for. Features are added in an order: later ones use what earlier ones have made.
+// program is a controller with the features of a config. The order of features matters: later ones use
+// what earlier ones have made.
 type program struct {
 	*config
 	manager.Manager
@@ -80,7 +80,7 @@ func (c *config) run(ctx context.Context) error {
 		}
 	}
 	if c.webhooks.evictions || c.webhooks.scales {
-		// While webhooks are asked, all that they know from is needed.
+		// The webhooks need their caches while they are called.
 		var end context.CancelFunc
 		ctx, end = leave.take(ctx, farewellTime)
 		defer end()
@@ -132,7 +132,7 @@ func (c *config) manager(api *rest.Config, certs *kitcertificates.Certificates, 
 	return mgr, nil
 }
 
-// api says how to reach the API server: by a file that is named, or else as a pod.
+// api returns the configuration of a kubeconfig, or else of the pod.
 func (c *config) api() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig

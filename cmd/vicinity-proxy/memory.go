@@ -84,7 +84,7 @@ func groupLimit(groups fs.FS) int64 {
 		if err != nil {
 			continue
 		}
-		// Without a limit the text is a word or a huge number.
+		// Without a limit the file has a word or a huge number.
 		if limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && limit > 0 {
 			least = min(least, limit)
 		}

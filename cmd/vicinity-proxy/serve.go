@@ -213,7 +213,7 @@ func textHandler(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = io.WriteString(w, text) // the client may have gone
+		_, _ = io.WriteString(w, text) // the client may be gone
 	}
 }
 

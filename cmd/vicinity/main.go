@@ -1,5 +1,5 @@
-// Command vicinity is the command line of Vicinity. Named kubectl-vicinity and put
-// on the PATH it is also "kubectl vicinity".
+// Command vicinity is the command line of Vicinity. Installed in the PATH as kubectl-vicinity, it is
+// "kubectl vicinity".
 package main
 
 import (
@@ -20,7 +20,7 @@ func main() {
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// The first signal asks the command to finish; a second one ends the program.
+	// After the first signal the command finishes; a second one kills it.
 	context.AfterFunc(ctx, stop)
 	run := cli.Main
 	if strings.HasPrefix(filepath.Base(os.Args[0]), cli.PluginPrefix) {

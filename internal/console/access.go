@@ -10,16 +10,15 @@ import (
 	"strings"
 )
 
-// policy has a browser load nothing but what the console itself serves, and run no script
-// that stands in a page.
+// policy lets a browser load only what the console serves, and run no inline script.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// access admits readers that have the token of the printed address and use a name of this machine.
+// access admits readers who have the token of the printed address and use a name of this machine.
 type access struct {
 	next    http.Handler
 	token   string
-	cookie  string // its name: browsers send those of all ports of a machine
+	cookie  string // has the port: browsers send the cookies of all ports of a machine
 	session string
 }
 
@@ -38,7 +37,7 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	switch {
 	case !isThisMachine(r.Host):
-		// A page from elsewhere whose name leads here has that name in the header.
+		// A foreign name that resolves to this machine is in the Host header.
 		http.Error(w, "The console answers under names of this machine only: localhost, 127.0.0.1 or [::1].", http.StatusMisdirectedRequest)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		header.Set("Allow", "GET, HEAD")
@@ -54,8 +53,8 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isThisMachine reports whether a Host header names this machine. The port does not matter: it is
-// another one where a tunnel leads here.
+// isThisMachine reports whether a Host header names this machine. It ignores the port, which differs
+// behind a tunnel.
 func isThisMachine(host string) bool {
 	name := host
 	if split, _, err := net.SplitHostPort(host); err == nil {
@@ -69,8 +68,8 @@ func isThisMachine(host string) bool {
 	return err == nil && address.Unmap().IsLoopback()
 }
 
-// isForAnother reports whether a page of another origin asks for something to use in it. Browsers send
-// the cookie to what is served at another port of the machine, and for pages from there, too.
+// isForAnother reports whether a page of another origin requests content to use in itself. Browsers
+// send the cookie with such requests, also for pages of another port of this machine.
 func isForAnother(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
 		return true
@@ -97,9 +96,9 @@ func (a *access) isAdmitted(r *http.Request) bool {
 	return false
 }
 
-// admit turns the token into a cookie, and has the browser go on without the token. It answers
-// with a page, not with a redirect: a browser that was sent here by another site would not
-// send the cookie after that.
+// admit turns the token into a cookie, and makes the browser go on without the token. It answers with
+// a page instead of a redirect: after a redirect from another site, a browser would not send the
+// cookie.
 func (a *access) admit(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{Name: a.cookie, Value: a.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	query := r.URL.Query()

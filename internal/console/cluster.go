@@ -16,16 +16,16 @@ type clusterView struct {
 	Paging   paging                `json:"paging"`
 	Warnings []string              `json:"warnings,omitempty"`
 	All      int                   `json:"allNodes"`
-	// KnowsProxies says that Leases may be read.
+	// KnowsProxies reports whether Leases may be read.
 	KnowsProxies bool `json:"knowsProxies"`
 
 	Query nodeQuery `json:"-"`
 }
 
-// nodeQuery says which nodes are asked for.
+// nodeQuery filters the list of nodes.
 type nodeQuery struct {
 	Text  string
-	Zone  string // as people know it: those without one have a word for it, too
+	Zone  string // as shown: nodes without a zone have a word for it
 	State string
 }
 
@@ -52,7 +52,7 @@ func (c *console) clusterView(ctx context.Context, r *http.Request, s *snapshot)
 	return v, &a, nil
 }
 
-// proxies are those of all nodes, nil if Leases may not be read.
+// proxies returns the proxies of all nodes, or nil if Leases may not be read.
 func (c *console) proxies(ctx context.Context, s *snapshot, a *about) []inspect.NodeProxy {
 	leases, notKnown := c.leases.read(ctx, s.home)
 	if notKnown != "" {

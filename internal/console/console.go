@@ -1,13 +1,12 @@
-// Package console serves pages about a cluster to a browser on the same machine, and the
-// values of the pages as JSON.
+// Package console serves pages about a cluster to a browser on the same machine, and the values of the
+// pages as JSON.
 //
-// It reads with the rights of its user, by watches, and never writes. It judges nothing:
-// what it shows are values of package inspect, as explain, status and plan print them. A page
-// is rendered from a snapshot of what was read. The browser is told by Server-Sent Events that
-// a part of it has changed, and asks for that part again; without a script it is reloaded.
+// It reads by watches, with the rights of its user, and never writes. It judges nothing: it shows
+// values of package inspect, as explain, status and plan print them. A page is rendered from a
+// snapshot. Server-Sent Events tell the browser that a part of the page has changed, and the browser
+// requests that part again. Without a script the page is reloaded.
 //
-// What it asks for once, instead of watching it, is asked of a Cluster, which the command line
-// implements.
+// Reads that are not watches go through Cluster, which the command line implements.
 package console
 
 import (
@@ -28,32 +27,31 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// Cluster answers what the console asks once. What is not known is said in sentences.
+// Cluster answers single requests. The strings are sentences about what is not known.
 type Cluster interface {
-	// ExplainName says which records a client gets for a name: a pod as NAMESPACE/NAME, or an
-	// address.
+	// ExplainName returns the records that a client gets for a name. The client is a pod as
+	// NAMESPACE/NAME, or an address.
 	ExplainName(ctx context.Context, name, from string) (*inspect.NameExplanation, error)
-	// Traffic is what the proxies of all nodes have counted.
+	// Traffic returns the counts of the proxies on all nodes.
 	Traffic(ctx context.Context) (readings []inspect.ProxyReading, notKnown []string, err error)
-	// Autoscalers are the names of those that scale the pods of a Service.
+	// Autoscalers returns the names of those that scale the pods of a Service.
 	Autoscalers(ctx context.Context, service *corev1.Service) (names, notKnown []string, err error)
 }
 
-// Options are what a console is made of.
+// Options configure Serve.
 type Options struct {
 	Typed   kubernetes.Interface
 	Dynamic dynamic.Interface
 	Cluster Cluster
 	// Server is the address of the cluster, for messages.
 	Server string
-	// Namespace restricts what is read of namespaces; empty is all.
+	// Namespace limits what is read; empty is all.
 	Namespace string
-	// TrafficEvery is how often proxies are asked for what they have counted while someone looks;
-	// they are not asked if it is zero.
+	// TrafficEvery is the interval of reading traffic while a page is open, or zero for never.
 	TrafficEvery time.Duration
-	// Listen is where to serve: an address of the machine itself.
+	// Listen is a loopback address.
 	Listen netip.AddrPort
-	// Serving is called with the address of the first page when it can be opened.
+	// Serving is called with the address of the first page once it can be opened.
 	Serving func(url string)
 }
 
@@ -87,7 +85,7 @@ func Serve(ctx context.Context, o Options) error {
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
-		// Streams of events do not end by themselves, and nobody waits for pages.
+		// Streams of events never end by themselves.
 		err = serving.Close()
 	}
 	if err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -115,15 +113,14 @@ func newConsole(o Options) *console {
 	return c
 }
 
-// run reads and measures until the context ends.
 func (c *console) run(ctx context.Context) {
 	go c.traffic.run(ctx)
 	go c.pulse(ctx)
 	c.watcher.run(ctx)
 }
 
-// pulse has pages look anew whose values follow the time or Leases, which are not watched:
-// proxies renew them every few seconds.
+// pulse refreshes pages whose values depend on the time or on Leases. Leases are not watched: proxies
+// renew them every few seconds.
 func (c *console) pulse(ctx context.Context) {
 	ticks := time.NewTicker(leasesEvery)
 	defer ticks.Stop()

@@ -14,10 +14,10 @@ type disruptionView struct {
 	Budgets  []budgetView  `json:"budgets"`
 	Rollouts []rolloutView `json:"rollouts"`
 	Paging   paging        `json:"paging"`
-	// Blocking is how many budgets let no pod go, of all.
+	// Blocking is the number of budgets that allow no eviction, of all.
 	Blocking int `json:"blocking"`
 	All      int `json:"allBudgets"`
-	// Moving is how many rollouts replace pods, of all.
+	// Moving is the number of rollouts that replace pods, of all.
 	Moving      int `json:"moving"`
 	AllRollouts int `json:"allRollouts"`
 
@@ -36,7 +36,7 @@ type rolloutView struct {
 	More    int                      `json:"-"`
 }
 
-// domainsShown is how many domains of a budget or a rollout are shown, and rolloutsShown how many rollouts.
+// Limits of what is shown: domains of a budget or rollout, and rollouts.
 const (
 	domainsShown  = 10
 	rolloutsShown = 50
@@ -83,7 +83,7 @@ func (c *console) disruptionView(_ context.Context, r *http.Request, s *snapshot
 	}
 	for _, b := range window(budgets, v.Paging) {
 		one := budgetView{BudgetStatus: b}
-		// Those that allow the least come first.
+		// The budgets that allow least come first.
 		one.Domains = slices.SortedStableFunc(slices.Values(b.Domains), func(a, b v1alpha1.DomainStatus) int { return int(a.Allowed) - int(b.Allowed) })
 		one.Domains, one.More = firstOf(one.Domains, domainsShown)
 		v.Budgets = append(v.Budgets, one)
@@ -91,7 +91,7 @@ func (c *console) disruptionView(_ context.Context, r *http.Request, s *snapshot
 	return v, &a, nil
 }
 
-// firstOf are the first of some, and how many more there are.
+// firstOf returns the first items, and the number of others.
 func firstOf[T any](list []T, most int) (first []T, more int) {
 	shown := min(most, len(list))
 	return list[:shown], len(list) - shown

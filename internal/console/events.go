@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// part is something that pages show and that changes as one.
+// part is a section of pages that changes as a whole.
 type part string
 
-// The parts. One Service is "service:NAMESPACE/NAME".
+// The part of one Service is "service:NAMESPACE/NAME".
 const (
 	partCluster    part = "cluster"
 	partServices   part = "services"
 	partTraffic    part = "traffic"
 	partDisruption part = "disruption"
-	// partProxies is what Leases say, and what follows the time.
+	// partProxies depends on Leases and the time.
 	partProxies part = "proxies"
-	// partAnyService is each of the Services.
+	// partAnyService is every Service.
 	partAnyService part = servicePrefix + "*"
 )
 
@@ -28,13 +28,12 @@ const servicePrefix = "service:"
 
 func partService(namespace, name string) part { return part(servicePrefix + namespace + "/" + name) }
 
-// isOf reports whether a part is among some that have changed.
 func (p part) isOf(changed []part) bool {
 	anyService := strings.HasPrefix(string(p), servicePrefix) && slices.Contains(changed, partAnyService)
 	return anyService || slices.Contains(changed, p)
 }
 
-// mostParts is how many parts a browser may ask to hear of, and mostListeners how many pages listen.
+// Limits of parts for one page, and of pages that follow the cluster.
 const (
 	mostParts     = 8
 	mostListeners = 100
@@ -43,17 +42,17 @@ const (
 type listeners struct {
 	mu     sync.Mutex
 	all    map[*listener]bool
-	looked time.Time // at a page with traffic
+	looked time.Time // when a page with traffic was last requested
 }
 
 type listener struct {
 	parts   []part
-	changed chan struct{} // with room for one: what has changed is asked for anew
+	changed chan struct{} // has room for one: a page requests all changes at once
 }
 
 func newListeners() *listeners { return &listeners{all: map[*listener]bool{}} }
 
-// add has one listen, unless too many do.
+// add adds a listener, unless there are too many.
 func (l *listeners) add(parts []part) (one *listener, found bool) {
 	one = &listener{parts: parts, changed: make(chan struct{}, 1)}
 	l.mu.Lock()
@@ -71,7 +70,7 @@ func (l *listeners) remove(one *listener) {
 	delete(l.all, one)
 }
 
-// publish tells those that show one of the parts that it has changed. None waits for another.
+// publish notifies the listeners of changed parts. It never blocks.
 func (l *listeners) publish(parts ...part) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +85,7 @@ func (l *listeners) publish(parts ...part) {
 	}
 }
 
-// look notes that a page with such parts was asked for.
+// look notes a request for a page with these parts.
 func (l *listeners) look(parts []part, now time.Time) {
 	if !slices.Contains(parts, partTraffic) {
 		return
@@ -96,7 +95,7 @@ func (l *listeners) look(parts []part, now time.Time) {
 	l.looked = now
 }
 
-// looksFor is how long a page counts as looked at that does not listen.
+// looksFor is how long a page without a stream counts as open.
 const looksFor = 2 * time.Minute
 
 func (l *listeners) anyone(now time.Time) bool {
@@ -110,15 +109,14 @@ func (l *listeners) anyone(now time.Time) bool {
 	return now.Sub(l.looked) < looksFor
 }
 
-// How often a browser is told of changes at most, and that the console still runs, and how long it may
-// take to read that.
+// Intervals of notifications and of signs of life, and the timeout for writing one.
 const (
 	eventsApart = 500 * time.Millisecond
 	aliveEvery  = 15 * time.Second
 	eventWithin = 10 * time.Second
 )
 
-// events streams to a browser that what it shows has changed.
+// events streams to a browser which parts have changed.
 func (c *console) events(w http.ResponseWriter, r *http.Request) {
 	var parts []part
 	for _, name := range r.URL.Query()["part"] {
@@ -138,7 +136,7 @@ func (c *console) events(w http.ResponseWriter, r *http.Request) {
 	defer alive.Stop()
 	stream := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
-	// What changed since the page was made is in the next one.
+	// The next page has the changes since this page was rendered.
 	event := "event: changed\ndata: {}\n\n"
 	for {
 		if err := stream.SetWriteDeadline(time.Now().Add(eventWithin)); err != nil {

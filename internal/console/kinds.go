@@ -24,26 +24,25 @@ import (
 )
 
 type kind struct {
-	name string // as people and inspect.Reading call it
-	// right is the resource with its API group, as roles have it.
+	name string // as in messages and inspect.Reading
+	// right is the resource with its API group, as in roles.
 	right string
-	// wide says that the right is needed in the whole cluster, whatever the namespace.
+	// wide means that the right is needed in the whole cluster, whatever the namespace.
 	wide bool
-	// own says that the kind is of Vicinity's own API, which may not be installed.
+	// own means that the kind is of Vicinity's API, which may not be installed.
 	own bool
-	// without says what follows if it cannot be read; it is empty if nothing does that is worth a note.
+	// without is the consequence of not reading it, or empty.
 	without string
 
 	object runtime.Object
 	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	// slim drops what is not used of an object, so that a large cluster has room in memory.
-	slim cache.TransformFunc
-	// client is who is asked.
+	// slim drops unused fields, so that a large cluster fits in memory.
+	slim   cache.TransformFunc
 	client any
 }
 
-// The names of the kinds that have none in package inspect.
+// Kinds that have no name in package inspect.
 const (
 	kindServices        = "Services"
 	kindNamespaces      = "Namespaces"
@@ -60,7 +59,7 @@ type client[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// reads has a kind read by a client.
+// reads sets the client that lists and watches a kind.
 func reads[L runtime.Object](k kind, c client[L]) kind {
 	k.list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.List(ctx, o) }
 	k.watch = c.Watch
@@ -116,7 +115,7 @@ func kinds(o Options) []kind {
 	)
 }
 
-// labelled is a kind of which only objects with labels are read.
+// labelled limits a kind to objects with labels.
 func labelled(selector string, k kind) kind {
 	list, watches := k.list, k.watch
 	k.list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -142,14 +141,13 @@ func ownKind[T any](o Options, k kind) kind {
 	return reads(k, resource.Namespace(namespace))
 }
 
-// broken is an object that makes no sense as one of its kind. It stands in for it where it is
-// kept, so that it can be named.
+// broken stands in for an object that cannot be decoded, so that it can be named.
 type broken struct {
 	metav1.ObjectMeta
 	err error
 }
 
-// slimOwn reads an object of Vicinity's own API.
+// slimOwn decodes an object of Vicinity's API.
 func slimOwn[T any](object any) (any, error) {
 	found, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -174,8 +172,8 @@ func slimObject(object any) (any, error) {
 	return object, nil
 }
 
-// slimNode keeps what plans depend on. What a kubelet reports every few minutes is not among
-// it, so that the node is the same after a report.
+// slimNode keeps the fields that plans depend on. It drops what a kubelet reports every few minutes,
+// so that such a report changes nothing.
 func slimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -215,13 +213,13 @@ func slimNamespace(object any) (any, error) {
 	}}, nil
 }
 
-// fault is why a kind cannot be read.
+// fault says why a kind cannot be read.
 type fault struct {
 	verb string
 	err  error
 }
 
-// missing is a sentence about a kind that cannot be read. What was read of it before is still shown.
+// missing describes a kind that cannot be read. Its older objects are still shown.
 func (k *kind) missing(f fault, namespace string, wasRead bool) string {
 	more, stale, follows := "", "", ", so "+k.without
 	if wasRead {
@@ -246,13 +244,13 @@ func (k *kind) missing(f fault, namespace string, wasRead bool) string {
 	return fmt.Sprintf("%s cannot be read now: %v%s", k.name, f.err, stale)
 }
 
-// isOffline reports whether the fault is that the cluster does not answer, rather than an answer.
+// isOffline reports whether the cluster does not answer at all.
 func (f fault) isOffline() bool {
 	var status apierrors.APIStatus
 	return f.err != nil && !errors.As(f.err, &status)
 }
 
-// reason is why the cluster does not answer, without the address that was asked.
+// reason says why the cluster does not answer, without the URL.
 func (f fault) reason() string {
 	var asked *url.Error
 	if errors.As(f.err, &asked) {

@@ -18,27 +18,27 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// leasesEvery is how often Leases are read while a page shows what they say.
+// leasesEvery is the interval of reading Leases while a page shows them.
 const leasesEvery = 10 * time.Second
 
-// askFor is how long an answer of the cluster may take that a page waits for.
+// askFor is the timeout of requests that a page waits for.
 const askFor = 20 * time.Second
 
-// leaseReader reads the Leases of proxies in the namespace of Vicinity. They are not watched: thousands
-// of proxies renew theirs every few seconds.
+// leaseReader reads the Leases of proxies. It does not watch them: thousands of proxies renew theirs
+// every few seconds.
 type leaseReader struct {
 	typed kubernetes.Interface
 	now   func() time.Time
 
 	mu       sync.Mutex
-	next     time.Time // when they are read again
-	home     string    // of whose controller they were read
+	next     time.Time // when to read them again
+	home     string    // namespace of the last read
 	leases   []*coordinationv1.Lease
 	notKnown string
 }
 
-// read returns the Leases, nil with a sentence if they cannot be read. Without a controller the
-// namespace is that of vicinity-proxy.
+// read returns the Leases, or nil and a sentence. Without a controller it reads the namespace of
+// vicinity-proxy.
 func (r *leaseReader) read(ctx context.Context, controller string) (leases []*coordinationv1.Lease, notKnown string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +82,7 @@ func (r *leaseReader) ask(ctx context.Context, home string) ([]*coordinationv1.L
 	return leases, ""
 }
 
-// leasesNotKnown says why Leases are not known: a kind could not be listed, for which a right may be missing.
+// leasesNotKnown says why Leases are not known, and which right may be missing.
 func leasesNotKnown(err error, kind, right string) string {
 	const unknown = "which nodes have a vicinity-proxy that lives is unknown"
 	if apierrors.IsForbidden(err) {

@@ -15,13 +15,13 @@ import (
 type namesView struct {
 	Name string `json:"name"`
 	From string `json:"from"`
-	// Address is that of the node that was chosen as the client.
+	// Address is the address of the node that was chosen as the client.
 	Address     string                   `json:"address,omitempty"`
 	Explanation *inspect.NameExplanation `json:"explanation,omitempty"`
-	// Problem is why there is no explanation.
+	// Problem says why there is no explanation.
 	Problem string `json:"problem,omitempty"`
 
-	// Headless and Nodes are to choose from.
+	// Headless and Nodes are suggestions for the form.
 	Headless []string `json:"-"`
 	Nodes    []string `json:"-"`
 }
@@ -35,10 +35,10 @@ func (v *namesView) parts() []part {
 	return []part{partService(v.Explanation.Namespace, v.Explanation.Service), partCluster}
 }
 
-// suggested is how many Services and nodes are to choose from.
+// suggested limits the Services and nodes of the form.
 const suggested = 100
 
-// nodePrefix is what the name of a node follows where a client is chosen.
+// nodePrefix marks a node as the client.
 const nodePrefix = "node/"
 
 func (c *console) namesView(ctx context.Context, r *http.Request, s *snapshot) (view, *about, error) {
@@ -71,7 +71,7 @@ func (c *console) namesView(ctx context.Context, r *http.Request, s *snapshot) (
 	defer stop()
 	e, err := c.options.Cluster.ExplainName(ctx, v.Name, from)
 	if err != nil {
-		// The page has the form to ask in another way.
+		// The page has the form to ask again.
 		v.Problem = err.Error()
 		if errors.Is(err, context.DeadlineExceeded) {
 			v.Problem = "the cluster does not answer in time"
@@ -83,7 +83,7 @@ func (c *console) namesView(ctx context.Context, r *http.Request, s *snapshot) (
 	return v, &a, nil
 }
 
-// addressOf is the address of a node, which is that of its programs and of pods with its network.
+// addressOf returns the address of a node, which its host processes and hostNetwork pods use.
 func (s *snapshot) addressOf(name string) (string, error) {
 	for _, node := range s.nodes {
 		if node.Name != name {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The paths of the pages. Each is served as JSON below apiPrefix, too.
+// Paths of the pages. Below apiPrefix each is served as JSON.
 const (
 	pathCluster    = "/cluster"
 	pathServices   = "/services"
@@ -28,30 +28,29 @@ const (
 	apiPrefix = "/api/v1"
 )
 
-// headerFragment asks for the part of a page that changes, alone.
+// headerFragment requests only the changing part of a page.
 const headerFragment = "X-Vicinity-Fragment"
 
 //go:embed page
 var files embed.FS
 
-// view is what a page shows, and what is served as JSON.
+// view has the values of a page, which are also served as JSON.
 type view interface {
-	// title is that of the page.
 	title() string
-	// parts are those that it shows.
+	// parts are the sections that the page shows.
 	parts() []part
 }
 
 type about struct {
 	// Server is the address of the cluster.
 	Server string `json:"server"`
-	// Namespace is the one that the console is restricted to, if it is.
+	// Namespace is the only namespace that the console reads, or empty.
 	Namespace string `json:"namespace,omitempty"`
-	// At is when the newest change was read that the view shows.
+	// At is the time of the newest change in the view.
 	At time.Time `json:"at"`
-	// OfflineSince is since when the cluster does not answer.
+	// OfflineSince is set while the cluster does not answer.
 	OfflineSince *time.Time `json:"offlineSince,omitempty"`
-	// Waiting are the kinds of objects that were not read yet.
+	// Waiting has the kinds that have not been read yet.
 	Waiting  []string `json:"waiting,omitempty"`
 	NotKnown []string `json:"notKnown,omitempty"`
 }
@@ -89,11 +88,11 @@ func (c *console) routes() http.Handler {
 	} {
 		content, err := files.ReadFile("page/" + name)
 		if err != nil {
-			panic(err) // it is part of the program
+			panic(err) // templates are part of the program
 		}
 		mux.HandleFunc("/assets/"+name, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", contentType)
-			_, _ = w.Write(content) // who asked is gone if that fails
+			_, _ = w.Write(content) // a failed write means that the browser is gone
 		})
 	}
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, pathCluster, http.StatusSeeOther) })
@@ -103,7 +102,7 @@ func (c *console) routes() http.Handler {
 	return mux
 }
 
-// requestError is an error of who asks.
+// requestError is the client's fault.
 type requestError struct {
 	status int
 	text   string
@@ -121,7 +120,7 @@ func notFoundf(format string, args ...any) error {
 
 type page struct {
 	Name, Title string
-	API         string // where the same is served as JSON
+	API         string // address of the same page as JSON
 	Parts       []part
 	About       about
 	View        any
@@ -156,7 +155,7 @@ func (c *console) serveJSON(w http.ResponseWriter, r *http.Request, answer answe
 	write(w, r, http.StatusOK, "application/json", whole)
 }
 
-// fail answers with an error, in the form that was asked for.
+// fail writes an error as a page or as JSON.
 func (c *console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusInternalServerError
 	var of *requestError
@@ -164,7 +163,7 @@ func (c *console) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status = of.status
 	}
 	if strings.HasPrefix(r.URL.Path, apiPrefix+"/") {
-		text, _ := json.Marshal(map[string]string{"error": err.Error()}) // strings can be written
+		text, _ := json.Marshal(map[string]string{"error": err.Error()}) // strings can always be encoded
 		write(w, r, status, "application/json", text)
 		return
 	}
@@ -172,7 +171,7 @@ func (c *console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writePage(w, r, status, "error", p)
 }
 
-// writePage writes a page, or the part of it that changes.
+// writePage writes a page, or its changing part.
 func writePage(w http.ResponseWriter, r *http.Request, status int, name string, data any) {
 	part := "page"
 	if r.Header.Get(headerFragment) != "" {
@@ -183,11 +182,11 @@ func writePage(w http.ResponseWriter, r *http.Request, status int, name string, 
 		http.Error(w, "The page cannot be written: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
-	// A line does not end between a number and its sign.
+	// Keep a number and its percent sign on one line.
 	write(w, r, status, "text/html; charset=utf-8", bytes.ReplaceAll(text.Bytes(), []byte(" %"), []byte("\u00a0%")))
 }
 
-// write writes content, or that it is what the browser has.
+// write writes content, or 304 if the browser has it.
 func write(w http.ResponseWriter, r *http.Request, status int, contentType string, content []byte) {
 	sum := sha256.Sum256(content)
 	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
@@ -200,7 +199,7 @@ func write(w http.ResponseWriter, r *http.Request, status int, contentType strin
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(content)))
 	w.WriteHeader(status)
-	_, _ = w.Write(content) // who asked is gone if that fails
+	_, _ = w.Write(content) // a failed write means that the browser is gone
 }
 
 var templates = func() map[string]*template.Template {
@@ -213,25 +212,25 @@ var templates = func() map[string]*template.Template {
 	return pages
 }()
 
-// paging is the part of a list that a page shows.
+// paging is the shown part of a list.
 type paging struct {
 	Page  int `json:"page"`
 	Per   int `json:"perPage"`
 	Pages int `json:"pages"`
-	// Total is how many there are, of those that were asked for.
+	// Total is the length of the filtered list.
 	Total int `json:"total"`
 
 	path  string
 	query url.Values
 }
 
-// mostPerPage bounds the size of pages.
+// mostPerPage limits the size of pages.
 const (
 	usuallyPerPage = 50
 	mostPerPage    = 200
 )
 
-// pageOf reads which part of a list is asked for.
+// pageOf reads the page number and size from a query.
 func pageOf(r *http.Request, total int) (paging, error) {
 	query := r.URL.Query()
 	p := paging{Page: 1, Per: usuallyPerPage, Total: total, path: r.URL.Path, query: query}
@@ -254,26 +253,26 @@ func pageOf(r *http.Request, total int) (paging, error) {
 	return p, nil
 }
 
-// First and Last are the places in the list of what is shown, from 1.
+// First is the position of the first shown item, from 1.
 func (p paging) First() int { return min(p.Total, (p.Page-1)*p.Per+1) }
 
-// Last is the place of the last one.
+// Last is the position of the last shown item.
 func (p paging) Last() int { return min(p.Total, p.Page*p.Per) }
 
-// To is the address of another part of the list.
+// To returns the address of another page of the list.
 func (p paging) To(number int) string {
 	return withQuery(p.path, p.query, "page", strconv.Itoa(number))
 }
 
-// Previous is the number of the part before.
+// Previous is the number of the previous page.
 func (p paging) Previous() int { return p.Page - 1 }
 
-// Next is the number of the part after.
+// Next is the number of the next page.
 func (p paging) Next() int { return p.Page + 1 }
 
 func window[T any](list []T, p paging) []T { return list[min(len(list), (p.Page-1)*p.Per):p.Last()] }
 
-// withQuery is a path with a query in which one value is another.
+// withQuery replaces one value of a query.
 func withQuery(path string, query url.Values, name, value string) string {
 	changed := url.Values{}
 	for other, values := range query {
@@ -283,7 +282,7 @@ func withQuery(path string, query url.Values, name, value string) string {
 	return (&url.URL{Path: strings.TrimPrefix(path, apiPrefix), RawQuery: changed.Encode()}).String()
 }
 
-// oneOf reads a value of a query that must be one of some, and need not be there.
+// oneOf reads an optional value of a query that must be one of several.
 func oneOf[T ~string](query url.Values, name string, allowed ...T) (T, error) {
 	given := query.Get(name)
 	if given == "" {

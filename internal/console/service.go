@@ -17,21 +17,21 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// serviceView is one Service: where its traffic goes, and why.
+// serviceView explains one Service.
 type serviceView struct {
-	// Explanation is what "vicinity explain -o json" prints.
+	// Explanation is the output of "vicinity explain -o json".
 	Explanation *inspect.Explanation `json:"explanation"`
 	Families    []familyView         `json:"families"`
-	// Traffic is what was measured, of all families.
+	// Traffic is the measured traffic of both families.
 	Traffic  *inspect.ServiceTraffic `json:"traffic,omitempty"`
 	Measured measuredOver            `json:"measured"`
 	HandOver inspect.HandOver        `json:"handOver"`
-	// Policy is the RoutingPolicy or ClusterRoutingPolicy that counts, as it is written.
+	// Policy is the RoutingPolicy or ClusterRoutingPolicy in force, as it is written.
 	Policy     string `json:"policy,omitempty"`
 	policyName string
 }
 
-// familyView is what there is to show of an address family.
+// familyView shows one address family.
 type familyView struct {
 	Family string           `json:"family"`
 	Flows  []inspect.Flow   `json:"flows"`
@@ -47,7 +47,7 @@ type endpointsView struct {
 	Number    int            `json:"number"`
 	Nodes     int            `json:"nodes"`
 	Endpoints []endpointView `json:"endpoints"`
-	// More is how many are left out.
+	// More is the number of items that are not shown.
 	More int `json:"more,omitempty"`
 }
 
@@ -55,11 +55,11 @@ type endpointView struct {
 	Address string `json:"address"`
 	Node    string `json:"node,omitempty"`
 	Pod     string `json:"pod,omitempty"`
-	// Zones are those that use it by the plan, if Vicinity decides.
+	// Zones use the endpoint by the plan, if Vicinity decides.
 	Zones []string `json:"usedBy,omitempty"`
 }
 
-// endpointsShown is how many endpoints of a zone are listed.
+// endpointsShown limits the listed endpoints of a zone.
 const endpointsShown = 50
 
 func (v *serviceView) title() string {
@@ -118,7 +118,7 @@ func (s *snapshot) serviceNotFound(namespace, name string) error {
 	return notFoundf("no Service %q is in namespace %q", name, namespace)
 }
 
-// policy is the policy that counts for a Service, with its name, as it is written.
+// policy returns the name and the YAML of the policy in force for a Service.
 func (s *snapshot) policy(e *inspect.Explanation) (name, text string) {
 	var spec any
 	switch {
@@ -147,7 +147,7 @@ func (s *snapshot) policy(e *inspect.Explanation) (name, text string) {
 	return name, string(written)
 }
 
-// PolicyName is the kind and name of the policy that counts.
+// PolicyName is the kind and name of the policy in force.
 func (v *serviceView) PolicyName() string { return v.policyName }
 
 func endpointsOf(ready []intent.Endpoint, f *inspect.Family) []endpointsView {
@@ -176,7 +176,7 @@ func endpointsOf(ready []intent.Endpoint, f *inspect.Family) []endpointsView {
 	return zones
 }
 
-// explained is an explanation that is kept as long as what it depends on is the same.
+// explained caches an explanation until its input changes.
 type explained struct {
 	of          *inspect.ServiceStatus // of the same decision
 	at          time.Time
@@ -189,7 +189,7 @@ type explanations struct {
 	kept map[string]explained
 }
 
-// How many explanations are kept, and how long: autoscalers are not watched.
+// Limits of the cache. Old entries expire because autoscalers are not watched.
 const (
 	mostKept = 64
 	keptFor  = time.Minute
@@ -208,7 +208,7 @@ func (c *console) explain(ctx context.Context, s *snapshot, service *corev1.Serv
 		return known.explanation, known.notKnown, nil
 	}
 	reading := s.reading(service)
-	reading.Now = c.now() // what is held until some time follows the time
+	reading.Now = c.now() // a handover can depend on the time
 	e, err := inspect.Explain(reading)
 	if err != nil {
 		return nil, nil, err
@@ -226,7 +226,7 @@ func (c *console) explain(ctx context.Context, s *snapshot, service *corev1.Serv
 		}
 		e.Autoscaled(autoscalers)
 		if err != nil {
-			return e, notKnown, nil // and ask again
+			return e, notKnown, nil // the next request tries again
 		}
 	}
 	c.explanations.mu.Lock()
@@ -238,13 +238,13 @@ func (c *console) explain(ctx context.Context, s *snapshot, service *corev1.Serv
 	return e, notKnown, nil
 }
 
-// matrix is the traffic from zone to zone, planned beside measured.
+// matrix compares planned and measured traffic from zone to zone.
 type matrix struct {
 	Zones []string
 	Rows  []matrixRow
-	// Planned says that a plan is known, and Measured that anything was measured.
+	// Planned and Measured report whether these values are known.
 	Planned, Measured bool
-	// Ways are the largest flows, where there are too many zones for a table of all.
+	// Ways are the largest flows, shown instead of a table of too many zones.
 	Ways []way
 	More int
 }
@@ -254,7 +254,7 @@ type matrixRow struct {
 	Cells []way
 }
 
-// way is the traffic from one zone to one, in percent of all.
+// way is the traffic from one zone to another, in percent of all traffic.
 type way struct {
 	From, To          string
 	Planned, Measured *float64
@@ -263,7 +263,7 @@ type way struct {
 // Stays reports whether the traffic stays in its zone.
 func (w way) Stays() bool { return w.From == w.To }
 
-// Heat is how much traffic is planned, or was measured where no plan is known, from 0 to 4.
+// Heat is the amount of planned traffic, or of measured traffic without a plan, from 0 to 4.
 func (m *matrix) Heat(w way) int {
 	shown := w.Measured
 	if m.Planned {
@@ -282,14 +282,13 @@ func (m *matrix) Heat(w way) int {
 	return 4
 }
 
-// zonesInMatrix is how many zones a table of all can have, and waysShown how many ways are listed
-// where there are more.
+// zonesInMatrix limits the zones of a table, and waysShown the flows of a list.
 const (
 	zonesInMatrix = 12
 	waysShown     = 50
 )
 
-// routesOf are the shares of connections from zone to zone that were counted, in percent.
+// routesOf returns the shares of counted connections from zone to zone, in percent.
 func routesOf(t *inspect.ServiceTraffic) map[[2]string]float64 {
 	if t == nil || t.Connections == 0 {
 		return nil
@@ -302,7 +301,6 @@ func routesOf(t *inspect.ServiceTraffic) map[[2]string]float64 {
 	return routes
 }
 
-// newMatrix joins what is planned and what was measured.
 func newMatrix(flows []inspect.Flow, routes map[[2]string]float64) *matrix {
 	ways := map[[2]string]*way{}
 	one := func(from, to string) *way {

@@ -21,17 +21,17 @@ type servicesView struct {
 	Query serviceQuery `json:"-"`
 }
 
-// serviceRow is a Service, or a family of it, with what was measured.
+// serviceRow is a Service, or one family of it, with its measured traffic.
 type serviceRow struct {
 	inspect.ServiceStatus
-	// Measured is the share of its connections that stayed in their zone, none if none was counted.
+	// Measured is the share of connections that stayed in their zone, or nil.
 	Measured *float64 `json:"measuredInZone,omitempty"`
-	// Connections is how many were counted in a second.
+	// Connections is the number of counted connections per second.
 	Connections *float64              `json:"connectionsPerSecond,omitempty"`
 	HandOver    inspect.HandOverState `json:"handOver"`
 }
 
-// measuredOver says over which time traffic was measured, and what of it is not known.
+// measuredOver says how long traffic was measured, and what is not known of it.
 type measuredOver struct {
 	Seconds float64 `json:"seconds,omitempty"`
 	Proxies int     `json:"proxies,omitempty"`
@@ -40,10 +40,10 @@ type measuredOver struct {
 
 func (m *measured) over() measuredOver { return measuredOver{m.Seconds, m.Proxies, m.Off} }
 
-// deliveries are those to choose from.
+// deliveries are the choices of the filter.
 var deliveries = append(allocate.Deliveries(), allocate.DeliveryNone)
 
-// serviceQuery says which Services are asked for, and in which order.
+// serviceQuery filters and sorts the list of Services.
 type serviceQuery struct {
 	Text, Namespace, State string
 	Delivery               allocate.Delivery
@@ -55,7 +55,7 @@ type serviceQuery struct {
 }
 
 var orders = map[string]func(a, b *serviceRow) int{
-	"name":      func(_, _ *serviceRow) int { return 0 }, // as they are
+	"name":      func(_, _ *serviceRow) int { return 0 }, // they are sorted already
 	"state":     func(a, b *serviceRow) int { return strings.Compare(a.State, b.State) },
 	"endpoints": func(a, b *serviceRow) int { return comparePointers(a.Endpoints, b.Endpoints) },
 	"planned":   func(a, b *serviceRow) int { return comparePointers(a.planned(), b.planned()) },
@@ -80,7 +80,7 @@ func (r *serviceRow) overload() *float64 {
 	return &r.Expected.MaxOverload
 }
 
-// comparePointers has what is not known come before all else.
+// comparePointers sorts nil first.
 func comparePointers[T cmp.Ordered](a, b *T) int {
 	switch {
 	case a == nil && b == nil:
@@ -171,11 +171,11 @@ func (q *serviceQuery) wants(r *serviceRow) bool {
 		(!q.Notes || len(r.Notes) > 0)
 }
 
-// column is the head of a column by which a list can be sorted.
+// column is the head of a sortable column.
 type column struct {
 	Name, Title string
-	To          string // the address at which it is sorted by the column
-	Sorted      string // as aria-sort has it, empty if it is not sorted by it
+	To          string // address of the list sorted by this column
+	Sorted      string // value of aria-sort, or empty
 }
 
 // Columns are the heads of the table.

@@ -23,23 +23,23 @@ import (
 	"vicinity.dev/vicinity/internal/routing/routingflags"
 )
 
-// snapshot is what was read at one time. It is never changed.
+// snapshot is the state of the cluster at one time. It is immutable.
 type snapshot struct {
 	at time.Time // of the newest change of an object
 	reachability
 
-	nodes    []*corev1.Node // by name
+	nodes    []*corev1.Node // sorted by name
 	cluster  *intent.Cluster
-	services []*corev1.Service // by namespace and name
+	services []*corev1.Service // sorted by namespace and name
 	slices   map[types.NamespacedName][]*discoveryv1.EndpointSlice
 	groups   map[types.NamespacedName][]*v1alpha1.EndpointGroup
 	policies map[string][]*v1alpha1.RoutingPolicy
 	wide     []*v1alpha1.ClusterRoutingPolicy
 	spaces   map[string]*corev1.Namespace
 	running  routingflags.Running
-	// home is the namespace of vicinity-controller, empty if none is known.
+	// home is the namespace of vicinity-controller, or empty.
 	home string
-	// statuses are those of Services, in their order, each with one or two families.
+	// statuses are in the order of services, with one or two families each.
 	statuses map[types.NamespacedName][]inspect.ServiceStatus
 	budgets  []inspect.BudgetStatus
 	rollouts []inspect.RolloutStatus
@@ -53,7 +53,8 @@ func emptySnapshot(o Options, now time.Time) *snapshot {
 	return s
 }
 
-// objects are those of a kind that make sense, by namespace and name, and the names of those that do not.
+// objects returns the valid objects of a kind, sorted by namespace and name, and the names of invalid
+// ones.
 func objects[T metav1.Object](w *watcher, kind string) (list []T, wrong []string) {
 	w.mu.Lock()
 	store := w.stores[kind]
@@ -76,7 +77,7 @@ func objects[T metav1.Object](w *watcher, kind string) (list []T, wrong []string
 	return list, wrong
 }
 
-// title is a name with its namespace, where it has one.
+// title returns the name, with the namespace if there is one.
 func title(namespace, name string) string {
 	if namespace == "" {
 		return name
@@ -84,8 +85,8 @@ func title(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// next is the snapshot after a change, and the parts of pages that are other than before. What depends
-// on nothing that has changed is taken over.
+// next returns the snapshot after a change, and the changed parts of pages. It reuses the values that
+// do not depend on the change.
 func (s *snapshot) next(w *watcher, c change) (*snapshot, []part) {
 	n := &snapshot{at: s.at, reachability: w.reachability()}
 	if c.hasObjects() {
@@ -93,7 +94,7 @@ func (s *snapshot) next(w *watcher, c change) (*snapshot, []part) {
 	}
 	var changed []part
 	if c.isReachable {
-		// What may not be read is said on each page, and what follows from it on most.
+		// All pages name what may not be read, and most show a consequence.
 		changed = append(changed, partCluster, partServices, partDisruption, partAnyService)
 	}
 	if !slices.Equal(n.unread, s.unread) {
@@ -216,7 +217,7 @@ func (s *snapshot) reading(service *corev1.Service) inspect.Reading {
 	}
 }
 
-// service is a Service by its name, nil if there is none.
+// service returns a Service, or nil.
 func (s *snapshot) service(namespace, name string) *corev1.Service {
 	at, found := slices.BinarySearchFunc(s.services, types.NamespacedName{Namespace: namespace, Name: name}, func(a *corev1.Service, b types.NamespacedName) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))

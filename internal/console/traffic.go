@@ -10,38 +10,39 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// trafficMeter measures what proxies count, while someone looks.
+// trafficMeter reads the counts of proxies while a page with traffic is open.
 type trafficMeter struct {
 	cluster   Cluster
 	every     time.Duration
 	listeners *listeners
 
 	mu       sync.Mutex
-	readings [][]inspect.ProxyReading // the oldest first
+	readings [][]inspect.ProxyReading // oldest first
 	measured measured
 }
 
-// measured is the traffic of the time from the oldest reading that is kept to the newest one.
+// measured is the traffic between the oldest and the newest kept reading.
 type measured struct {
-	// Traffic has nothing before proxies were read twice.
+	// Traffic is empty until proxies were read twice.
 	inspect.Traffic
-	// At is when it was measured, zero before.
+	// At is the time of the newest reading, or zero.
 	At time.Time `json:"at,omitzero"`
-	// Off says that nothing is measured, and why.
+	// Off says why nothing is measured.
 	Off string `json:"off,omitempty"`
 
 	byName map[string]*inspect.ServiceTraffic
 }
 
-// of is what was measured of a Service, nil if there is nothing.
+// of returns the traffic of a Service, or nil.
 func (m *measured) of(namespace, name string) *inspect.ServiceTraffic {
 	return m.byName[namespace+"/"+name]
 }
 
-// keptReadings is how many readings are kept: figures are of the time between the first and the last.
+// keptReadings is the number of readings; values cover the time between the first and the last.
 const keptReadings = 5
 
-// A large cluster is asked less often: asking takes at most one part in so many of the time.
+// Reading all proxies takes at most one part in askingRests of the time, so a large cluster is read
+// less often.
 const askingRests = 3
 
 func (t *trafficMeter) newest() measured {
@@ -50,7 +51,6 @@ func (t *trafficMeter) newest() measured {
 	return t.measured
 }
 
-// run measures until the context ends.
 func (t *trafficMeter) run(ctx context.Context) {
 	if t.every == 0 {
 		t.mu.Lock()
@@ -67,7 +67,7 @@ func (t *trafficMeter) run(ctx context.Context) {
 		case <-next.C:
 		}
 		began := time.Now()
-		wait := min(t.every, time.Second) // until someone looks
+		wait := min(t.every, time.Second) // until a page is opened
 		if t.listeners.anyone(began) {
 			t.measure(ctx)
 			wait = max(t.every, askingRests*time.Since(began))
@@ -78,7 +78,7 @@ func (t *trafficMeter) run(ctx context.Context) {
 	}
 }
 
-// forget drops what was measured: it says nothing about the time when someone looks again.
+// forget drops old readings, which say nothing about the time when a page is opened again.
 func (t *trafficMeter) forget() {
 	t.readings = nil
 	t.mu.Lock()
@@ -86,7 +86,7 @@ func (t *trafficMeter) forget() {
 	t.mu.Unlock()
 }
 
-// measure asks all proxies once.
+// measure reads all proxies once.
 func (t *trafficMeter) measure(ctx context.Context) {
 	readings, notKnown, err := t.cluster.Traffic(ctx)
 	if ctx.Err() != nil {
@@ -125,7 +125,7 @@ func trafficOf(rates []inspect.ProxyReading, over time.Duration) measured {
 	return m
 }
 
-// latest is when the newest of some readings was made.
+// latest returns the time of the newest reading.
 func latest(readings []inspect.ProxyReading) (at time.Time) {
 	for i := range readings {
 		if readings[i].At.After(at) {

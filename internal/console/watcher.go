@@ -24,7 +24,7 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// watcher keeps what is watched of a cluster, and the newest snapshot of it.
+// watcher watches a cluster and keeps the newest snapshot.
 type watcher struct {
 	options   Options
 	listeners *listeners
@@ -37,20 +37,20 @@ type watcher struct {
 	synced map[string]func() bool
 	faults map[string]map[string]error // by kind and verb
 	change change
-	woken  chan struct{} // with room for one
-	// offlineSince is since when the cluster does not answer, zero if it does.
+	woken  chan struct{} // has room for one
+	// offlineSince is set while the cluster does not answer.
 	offlineSince time.Time
 }
 
-// change is what is other than in the newest snapshot.
+// change collects the differences to the newest snapshot.
 type change struct {
 	any         bool
-	everything  bool // of Services
+	everything  bool // every Service
 	services    map[types.NamespacedName]bool
-	namespaces  map[string]bool // all Services of them
+	namespaces  map[string]bool // all Services in these
 	nodes       bool
 	disruption  bool
-	isReachable bool // or what is not known is other than before
+	isReachable bool // or other facts about unknown kinds
 }
 
 func newWatcher(o Options, l *listeners, now func() time.Time) *watcher {
@@ -62,17 +62,15 @@ func newWatcher(o Options, l *listeners, now func() time.Time) *watcher {
 	return w
 }
 
-// How long the watcher waits for more changes before it looks at them, and that looking at changes
-// takes at most one part in so many of its time: a cluster of thousands of Services takes seconds
-// when its nodes change.
+// The least time between refreshes. Refreshes also take at most one part in restOf of the time: with
+// thousands of Services one takes seconds when nodes change.
 const (
 	changesApart = 200 * time.Millisecond
 	restOf       = 4
 )
 
-// run watches until the context ends.
 func (w *watcher) run(ctx context.Context) {
-	// What goes wrong is shown in pages; the library would write it to standard error too.
+	// Pages show errors; the library would also write them to standard error.
 	ctx = klog.NewContext(ctx, logr.Discard())
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -80,7 +78,7 @@ func (w *watcher) run(ctx context.Context) {
 		informer := w.informer(&w.kinds[i])
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
-	// Whether kinds have been read is asked for, since no event comes of a kind without objects.
+	// Poll whether kinds are synced: a kind without objects has no event.
 	look := time.NewTicker(changesApart)
 	defer look.Stop()
 	waiting := len(w.kinds)
@@ -109,7 +107,7 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// refresh makes a snapshot of what has changed, and tells browsers.
+// refresh makes a new snapshot and notifies browsers.
 func (w *watcher) refresh() {
 	w.mu.Lock()
 	c := w.change
@@ -171,7 +169,7 @@ func (w *watcher) informer(k *kind) cache.Controller {
 // outcome notes whether a kind can be read.
 func (w *watcher) outcome(k *kind, verb string, err error) {
 	if errors.Is(err, context.Canceled) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) {
-		return // the library asks in another way, or ends
+		return // the library tries another way, or stops
 	}
 	w.mu.Lock()
 	before := w.faults[k.name][verb]
@@ -181,7 +179,7 @@ func (w *watcher) outcome(k *kind, verb string, err error) {
 	}
 	w.faults[k.name][verb] = err
 	if verb == "watch" && err == nil {
-		// A watch begins with a list, where the cluster can do that.
+		// Where the cluster supports it, a watch begins with the list.
 		w.faults[k.name]["list"] = nil
 	}
 	offline := false
@@ -202,7 +200,7 @@ func (w *watcher) outcome(k *kind, verb string, err error) {
 	}
 }
 
-// changed notes what depends on an object. Without an old one it is new or gone.
+// changed notes what depends on an object. Without an old object it is new or deleted.
 func (w *watcher) changed(k *kind, old, object any) {
 	if old != nil && isSame(old, object) {
 		return
@@ -262,8 +260,7 @@ func (c *change) has(name types.NamespacedName) bool {
 	return c.everything || c.services[name] || c.namespaces[name.Namespace]
 }
 
-// isSame reports whether what is used of an object is as before. Objects are written for reasons that
-// do not matter here, and that is often.
+// isSame reports whether the used fields of an object are equal. Other fields change often.
 func isSame(old, object any) bool {
 	switch before := old.(type) {
 	case *corev1.Node:
@@ -279,7 +276,7 @@ func isSame(old, object any) bool {
 	return ok && too && before.GetResourceVersion() == now.GetResourceVersion() && before.GetUID() == now.GetUID()
 }
 
-// unread are the kinds that were not read yet, and of which the cluster has not said that they cannot be.
+// unread returns the kinds that are neither read nor refused yet.
 func (w *watcher) unread() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -292,13 +289,13 @@ func (w *watcher) unread() []string {
 	return names
 }
 
-// isRead reports whether a kind was read, by now or before.
+// isRead reports whether a kind was read at least once.
 func (w *watcher) isRead(kind string) bool {
 	synced := w.synced[kind]
 	return synced != nil && synced()
 }
 
-// isRefused reports whether the cluster has answered that a kind cannot be read.
+// isRefused reports whether the cluster has refused to list a kind.
 func isRefused(faults map[string]error) bool {
 	for _, err := range faults {
 		if err != nil && !(fault{err: err}).isOffline() {
@@ -308,7 +305,7 @@ func isRefused(faults map[string]error) bool {
 	return false
 }
 
-// reachability is what cannot be read, and why.
+// reachability says what cannot be read.
 type reachability struct {
 	waiting      []string // kinds that were not read yet
 	unread       []string // kinds that cannot be read

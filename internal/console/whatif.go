@@ -15,10 +15,10 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// whatIfView is what a change would do to a Service, beside now.
+// whatIfView compares a Service before and after a change.
 type whatIfView struct {
 	Families []whatIfFamily `json:"families"`
-	// Problem is why nothing can be foreseen.
+	// Problem says why nothing can be predicted.
 	Problem string `json:"problem,omitempty"`
 
 	Namespace string `json:"-"`
@@ -26,7 +26,7 @@ type whatIfView struct {
 	Zone      string `json:"-"`
 	Endpoints string `json:"-"`
 	Algorithm string `json:"-"`
-	// Zones, Algorithms and Services are to choose from.
+	// Zones, Algorithms and Services are the choices of the form.
 	Zones      []string             `json:"-"`
 	Algorithms []allocate.Algorithm `json:"-"`
 	Services   []string             `json:"-"`
@@ -40,7 +40,7 @@ type whatIfFamily struct {
 type whatIfZone struct {
 	Zone      string
 	Now, Then *inspect.Zone
-	// NowStays and ThenStays are how much of the zone's traffic stays in it, in percent.
+	// NowStays and ThenStays are the shares of the zone's traffic that stay in it, in percent.
 	NowStays, ThenStays *float64
 }
 
@@ -94,7 +94,7 @@ func (c *console) whatIfView(_ context.Context, r *http.Request, s *snapshot) (v
 	return v, &a, nil
 }
 
-// without is the cluster without a zone.
+// without returns the cluster without a zone.
 func (s *snapshot) without(zone string) *intent.Cluster {
 	if zone == "" {
 		return s.cluster
@@ -102,7 +102,7 @@ func (s *snapshot) without(zone string) *intent.Cluster {
 	return capacity.NewCluster(slices.DeleteFunc(slices.Clone(s.nodes), func(n *corev1.Node) bool { return s.cluster.Labels(n.Name)[topology.Zone] == zone }))
 }
 
-// rowsOf puts what is so now beside what would be.
+// rowsOf pairs the state before and after.
 func rowsOf(w *inspect.WhatIf) []whatIfZone {
 	var rows []whatIfZone
 	row := func(zone string) *whatIfZone {
@@ -128,7 +128,7 @@ func rowsOf(w *inspect.WhatIf) []whatIfZone {
 	return rows
 }
 
-// staysIn is how much of a zone's traffic stays in it, nil if none comes from there.
+// staysIn returns the share of a zone's traffic that stays in it, or nil if the zone sends none.
 func staysIn(p *inspect.Prospect, z *inspect.Zone) *float64 {
 	if z.Traffic == 0 {
 		return nil

@@ -46,7 +46,7 @@ var navigation = []navEntry{
 	{"whatif", "What if", pathWhatIf},
 }
 
-// percent is a percentage for people, with a dash for what is not known.
+// percent formats a percentage, with a dash if it is unknown.
 func percent(value any) string {
 	switch v := value.(type) {
 	case *float64:
@@ -72,7 +72,7 @@ func when(at any) template.HTML {
 		if given != nil {
 			t = *given
 		}
-	case string: // as explain prints it
+	case string: // the format of explain
 		var err error
 		if t, err = time.Parse(time.RFC3339, given); err != nil {
 			return template.HTML(template.HTMLEscapeString(given))
@@ -82,7 +82,7 @@ func when(at any) template.HTML {
 		return "–"
 	}
 	t = t.UTC()
-	// Numbers and the separators of the layouts have no meaning in HTML.
+	// The layouts have no characters that mean something in HTML.
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + t.Format("2006-01-02 15:04:05") + ` UTC</time>`)
 }
 
@@ -102,7 +102,7 @@ func handOver(state inspect.HandOverState) string {
 	return "neither kube-proxy nor vicinity-proxy"
 }
 
-// conditions are what it means if one is not as it should be.
+// conditions describe a condition that is not as it should be.
 var conditions = map[string]string{
 	v1alpha1.ConditionEnforced:          "evictions are not checked",
 	v1alpha1.ConditionValid:             "the spec makes no sense",
@@ -121,7 +121,7 @@ var proxyStates = map[inspect.ProxyState]string{
 
 func servicePath(namespace, name string) string { return pathServices + "/" + namespace + "/" + name }
 
-// bar is the width of a bar of 100 for a percentage.
+// bar returns the width of a bar for a percentage.
 func bar(value any) string {
 	v := 0.0
 	switch given := value.(type) {
@@ -135,7 +135,7 @@ func bar(value any) string {
 	return strconv.FormatFloat(min(100, max(0, v)), 'f', 1, 64)
 }
 
-// fewShown is how many names of many a page lists.
+// fewShown limits the names of a list.
 const fewShown = 10
 
 func cutName(name string) (namespace, short string, qualified bool) {
@@ -143,10 +143,10 @@ func cutName(name string) (namespace, short string, qualified bool) {
 	return namespace, short, qualified && namespace != "" && short != "" && !strings.Contains(short, "/")
 }
 
-// Deliveries are those to choose from.
+// Deliveries are the choices of a filter.
 func (*servicesView) Deliveries() []allocate.Delivery { return deliveries }
 
-// States are the outcomes to choose from.
+// States are the choices of a filter.
 func (v *servicesView) States() []string {
 	states := []string{"allocated", "waiting", "downgraded", "delivered", "planned", "undelivered", "upstream", "unknown"}
 	if v.Query.State != "" && !slices.Contains(states, v.Query.State) {

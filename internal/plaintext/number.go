@@ -34,7 +34,7 @@ func Thousands(n int64) string {
 	return sign + s
 }
 
-// FirstOf names at most so many of some things, as in "a, b and 3 more".
+// FirstOf names at most a number of things, as in "a, b and 3 more".
 func FirstOf(names []string, most int) string {
 	text := strings.Join(names[:min(most, len(names))], ", ")
 	if more := len(names) - most; more > 0 {
@@ -43,17 +43,17 @@ func FirstOf(names []string, most int) string {
 	return text
 }
 
-// Rounded leaves as many digits of a percentage as mean something.
+// Rounded keeps the significant digits of a percentage.
 func Rounded(percentage float64) float64 {
 	return math.Round(percentage*1e6) / 1e6
 }
 
-// Percent shows a fraction: 0.783 is "78.3 %".
+// Percent writes a fraction: 0.783 is "78.3 %".
 func Percent(fraction float64) string {
 	return Decimal(100*fraction, 1) + " %"
 }
 
-// Decimal shows a number with at most so many places, and without trailing zeros.
+// Decimal writes a number with up to a number of decimals, without trailing zeros.
 func Decimal(x float64, places int) string {
 	s := Fixed(x, places)
 	if strings.Contains(s, ".") {
@@ -62,11 +62,11 @@ func Decimal(x float64, places int) string {
 	return s
 }
 
-// Fixed shows a number with exactly so many places, for columns.
+// Fixed writes a number with a fixed number of decimals, for columns.
 func Fixed(x float64, places int) string {
 	s := strconv.FormatFloat(x, 'f', places, 64)
 	if strings.Trim(s, "-0.") == "" {
-		s = strings.TrimPrefix(s, "-") // rounding
+		s = strings.TrimPrefix(s, "-") // of a number that rounds to 0
 	}
 	return s
 }
@@ -74,7 +74,7 @@ func Fixed(x float64, places int) string {
 // maxNames bounds the bytes of a List.
 const maxNames = 180
 
-// List joins names as far as there is space, as in "a, b and c" or "a, b and 7 more".
+// List joins names as far as they fit, as in "a, b and c" or "a, b and 7 more".
 func List(names []string) string {
 	space := maxNames
 	for i, name := range names {
@@ -88,5 +88,5 @@ func List(names []string) string {
 	return names[0]
 }
 
-// Clock is a point in time in UTC.
+// Clock writes a time in UTC.
 func Clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }

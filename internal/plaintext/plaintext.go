@@ -1,6 +1,5 @@
-// Package plaintext writes for conditions, events, logs and terminals: numbers with their nouns, lists,
-// tables, and text of strangers, such as the value of an annotation or the answer of a server. It does
-// not know what the text means.
+// Package plaintext writes text for conditions, events, logs and terminals: numbers with nouns, lists,
+// tables, and untrusted text, such as an annotation or an answer of a server.
 package plaintext
 
 import (
@@ -8,18 +7,17 @@ import (
 	"unicode"
 )
 
-// MaxBytes is how long such a text is at most.
+// MaxBytes limits untrusted text.
 const MaxBytes = 400
 
-// Of is a text of somebody else on one line, in at most MaxBytes, and without characters that are
-// not printed. Those could move the cursor of the terminal that shows it, and write over what
-// Vicinity says.
+// Of returns untrusted text on one line, within MaxBytes, and without characters that are not
+// printable. Such characters could move a terminal's cursor and overwrite what Vicinity prints.
 func Of(text string) string {
-	// What is cut off is not looked at: such a text may be as long as an object can be.
-	return Cut(Line(Cut(text, MaxBytes)), MaxBytes) // what replaces a byte has three
+	// Cut first: the text can be as long as an object.
+	return Cut(Line(Cut(text, MaxBytes)), MaxBytes) // a replaced byte becomes three
 }
 
-// Line is such a text in its whole length, for one that is bounded otherwise.
+// Line is Of without the limit.
 func Line(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -32,7 +30,7 @@ func Line(text string) string {
 	}, text)
 }
 
-// Cut shortens a text to so many bytes, in whole letters.
+// Cut shortens a text to a number of bytes, at a character.
 func Cut(text string, most int) string {
 	const more = "…"
 	if len(text) <= most {

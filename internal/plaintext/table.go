@@ -16,10 +16,10 @@ type Table struct {
 // Column is the head of a column.
 type Column struct {
 	Title string
-	Right bool // aligned: numbers are
+	Right bool // aligned, as for numbers
 }
 
-// NewTable is a table without rows. A ">" before a title aligns its column to the right.
+// NewTable returns a table without rows. A ">" before a title aligns its column to the right.
 func NewTable(titles ...string) Table {
 	t := Table{Columns: make([]Column, len(titles))}
 	for i, title := range titles {
@@ -28,7 +28,7 @@ func NewTable(titles ...string) Table {
 	return t
 }
 
-// widths are what the columns take in text.
+// widths returns the width of each column.
 func (t Table) widths() []int {
 	widths := make([]int, len(t.Columns))
 	for i, column := range t.Columns {
@@ -40,7 +40,7 @@ func (t Table) widths() []int {
 	return widths
 }
 
-// Text writes the table with its columns aligned, each line after the indent.
+// Text writes the table with aligned columns, and an indent before each line.
 func (t Table) Text(w io.Writer, indent string) error {
 	widths, titles := t.widths(), make([]string, len(t.Columns))
 	for i, column := range t.Columns {

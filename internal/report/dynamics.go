@@ -11,8 +11,7 @@ import (
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
-// Dynamics writes the page of what happened to the traffic and the endpoints of a
-// Service over time.
+// Dynamics writes the page about a Service that changes over time.
 func Dynamics(w io.Writer, results simulate.DynamicsResults) error {
 	body := newDynamics(results)
 	p := page{
@@ -35,7 +34,7 @@ func Dynamics(w io.Writer, results simulate.DynamicsResults) error {
 type dynamics struct {
 	Threshold float64 // in percent
 	Scenarios []scenario
-	// Together has what each variant did in all scenarios, if there are several.
+	// Together has the totals of each variant over all scenarios, if there are several.
 	Together []dynamicsRow
 }
 
@@ -52,16 +51,16 @@ type histories struct {
 	InZone, Overload figure
 }
 
-// dynamicsRow is a row of a table: what one variant of an algorithm did.
+// dynamicsRow is the result of one variant of an algorithm.
 type dynamicsRow struct {
 	Algorithm, Variant string
-	// First is the first of the algorithm's variants, Full has all savings.
+	// First marks the first variant of an algorithm, Full the one with all savings.
 	First, Full            bool
 	InZone, WorstOverload  float64 // in percent
 	Reallocated, Written   int64
 	PerEvent, WritesAEvent float64
 	Rerouted               float64 // in percent, mean over events
-	Above                  string  // in words
+	Above                  string  // as a sentence
 	Flips                  int64
 
 	events        int
@@ -159,7 +158,7 @@ func newScenario(names *ids, s simulate.DynamicsScenario, threshold float64, num
 	return part
 }
 
-// endpointsFigure shows what happens in the scenario, as far as one number can.
+// endpointsFigure shows the number of endpoints over time.
 func endpointsFigure(names *ids, s simulate.DynamicsScenario) figure {
 	var t track
 	for _, m := range s.Runs[0].Series {
@@ -177,8 +176,7 @@ func endpointsFigure(names *ids, s simulate.DynamicsScenario) figure {
 	}.draw(t)
 }
 
-// newHistories draws the charts of the full variants of all algorithms to the same
-// scales.
+// newHistories draws the full variants of all algorithms to the same scales.
 func newHistories(names *ids, s simulate.DynamicsScenario, rows []dynamicsRow, threshold float64) []histories {
 	var inZone, overload []track
 	most := threshold
@@ -222,8 +220,7 @@ func newHistories(names *ids, s simulate.DynamicsScenario, rows []dynamicsRow, t
 	return cards
 }
 
-// dynamicsHeadline is about the algorithm that keeps most traffic in its zone, of
-// those that have a choice.
+// dynamicsHeadline names the algorithm that keeps most traffic in its zone.
 func dynamicsHeadline(rows []dynamicsRow) (headline, lead string) {
 	best, upstream := -1, -1
 	for i, r := range rows {

@@ -6,34 +6,34 @@ import (
 	"strings"
 )
 
-// figure is a drawing: shapes over a canvas, the later above the earlier. Shapes
-// have classes, to which the style sheet gives colours.
+// figure is a drawing. Later shapes cover earlier ones. Shapes have classes, which the style sheet
+// colours.
 type figure struct {
-	// ID is unique in the page; it ties the drawing to its title.
+	// ID is unique in the page and ties the drawing to its title.
 	ID string
-	// Title is what the drawing says, for those who cannot see it.
+	// Title describes the drawing to readers who cannot see it.
 	Title         string
 	Class         string
 	Width, Height float64
 	Shapes        []shape
 }
 
-// shape is one part of a drawing. Which fields it uses depends on Kind.
+// shape is one element of a drawing. Kind decides which fields it uses.
 type shape struct {
 	Kind  kind
 	Class string
-	// X and Y are the corner of a rectangle, the start of a line, or where a text
-	// stands; W and H are a size, or the way to a line's end.
+	// X and Y are the corner of a rectangle, the start of a line, or the place of a text. W and H are
+	// a size, or the vector of a line.
 	X, Y, W, H float64
 	// Round is the radius of a rectangle's corners.
 	Round float64
 	Path  string
-	// ID names a path for shapes that repeat it, whose Path is "#" and the name.
+	// ID names a path. A shape with the Path "#" and the name repeats it.
 	ID   string
 	Text string
-	// Anchor says which end of a text stands at X: start, middle or end.
+	// Anchor is the end of a text that stands at X: start, middle or end.
 	Anchor string
-	// Hint is shown when the pointer rests on the shape.
+	// Hint is shown under the pointer.
 	Hint string
 }
 
@@ -43,7 +43,7 @@ const (
 	rect kind = "rect"
 	line kind = "line"
 	path kind = "path"
-	same kind = "same" // as a path
+	same kind = "same" // repeats a path
 	text kind = "text"
 )
 
@@ -79,11 +79,11 @@ type axis struct {
 	least, most float64 // values
 	from, to    float64 // places
 	ticks       []tick
-	// bend changes the distance between values; nil leaves it as it is.
+	// bend distorts the distance between values; nil keeps it.
 	bend func(float64) float64
 }
 
-// at is the place of a value. Values beyond the ends are at the ends.
+// at returns the place of a value, within the ends.
 func (a axis) at(value float64) float64 {
 	bend := a.bend
 	if bend == nil {
@@ -105,8 +105,7 @@ func percentTicks(values ...float64) []tick {
 	return ticks
 }
 
-// nice is the smallest of 1, 2, 2.5 and 5 times a power of ten that is not less
-// than the value.
+// nice returns the smallest of 1, 2, 2.5 and 5 times a power of ten that is not below the value.
 func nice(value float64) float64 {
 	if !(value > 0) || math.IsInf(value, 1) {
 		return 1
@@ -120,8 +119,7 @@ func nice(value float64) float64 {
 	return 10 * power
 }
 
-// upTo is an end for an axis of percentages from 0 that has room for the value, and
-// a few marks on the way.
+// upTo returns the end and marks of an axis of percentages from 0.
 func upTo(value float64) (most float64, ticks []tick) {
 	step := nice(value / 4)
 	n := max(1, int(math.Ceil(value/step-1e-9)))
@@ -136,11 +134,10 @@ type chart struct {
 	x, y axis
 }
 
-// margins are the space around the plot for what stands at the axes.
+// margins is the space around the plot for the axes.
 type margins struct{ top, right, bottom, left float64 }
 
-// newChart draws the axes. Their places are set here; xLabel names what runs
-// along the bottom.
+// newChart draws the axes and sets their places. xLabel names the horizontal axis.
 func newChart(f figure, m margins, x, y axis, xLabel string) *chart {
 	c := &chart{figure: f, x: x, y: y}
 	c.x.from, c.x.to = m.left, f.Width-m.right
@@ -162,7 +159,7 @@ func newChart(f figure, m margins, x, y axis, xLabel string) *chart {
 	return c
 }
 
-// empty is a drawing that says why there is nothing to draw.
+// empty is a drawing that says why nothing is drawn.
 func empty(f figure, why string) figure {
 	f.Title += ": " + why
 	f.add(shape{Kind: rect, Class: "nothing", X: 1, Y: 1, W: f.Width - 2, H: f.Height - 2, Round: 6})

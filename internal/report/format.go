@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// thinSpace keeps a unit near its number, and on the same line.
+// thinSpace keeps a unit on the line of its number.
 const thinSpace = "\u202f"
 
 func count[N int | int64](n N) string {
@@ -25,7 +25,7 @@ func percent(value float64) string {
 	return points(value, 1) + thinSpace + "%"
 }
 
-// shortPercent writes a percentage with as few decimals as it has.
+// shortPercent writes a percentage without unneeded decimals.
 func shortPercent(value float64) string {
 	return strconv.FormatFloat(math.Round(value*100)/100, 'f', -1, 64) + thinSpace + "%"
 }
@@ -84,6 +84,6 @@ func span(d time.Duration) string {
 }
 
 func px(length float64) string {
-	// Adding 0 makes 0 of what rounds to -0.
+	// Adding 0 turns -0 into 0.
 	return strconv.FormatFloat(math.Round(length*10)/10+0, 'f', -1, 64)
 }

@@ -15,7 +15,7 @@ func total(h simulate.Histogram) int64 {
 	return sum
 }
 
-// fullest is the percentage of the cases that the fullest bin holds.
+// fullest is the percentage of cases in the fullest bin.
 func fullest(h simulate.Histogram) float64 {
 	var most int64
 	for _, n := range h.Counts {
@@ -24,7 +24,7 @@ func fullest(h simulate.Histogram) float64 {
 	return 100 * float64(most) / float64(max(total(h), 1))
 }
 
-// end is where the last bin ends that has a case in it.
+// end is the end of the last bin that has a case.
 func end(h simulate.Histogram) float64 {
 	for i := len(h.Counts); i > 0; i-- {
 		if h.Counts[i-1] > 0 {
@@ -36,21 +36,20 @@ func end(h simulate.Histogram) float64 {
 
 type distribution struct {
 	id, title, unit, class string
-	// most and ticks are the end and the marks of the axis of values, tallest the
-	// largest percentage of cases to make room for: what charts that are to be
-	// compared have in common.
+	// Charts to compare share these: most and ticks of the axis of values, and tallest, the largest
+	// percentage of cases.
 	most    float64
 	ticks   []tick
 	tallest float64
 	mean    float64
 	// limit is a value to mark, if above 0.
 	limit float64
-	// open says that the last bin has no end.
+	// open means that the last bin has no end.
 	open bool
 }
 
-// draw makes the chart. Its height grows with the square root of the number of
-// cases, so that rare ones, which matter most, stay visible.
+// draw makes the chart. Heights grow with the square root of the number of cases, so that rare cases
+// stay visible.
 func (d distribution) draw(h simulate.Histogram) figure {
 	f := figure{ID: d.id, Title: d.title, Class: "chart histogram", Width: 360, Height: 148}
 	cases := total(h)
@@ -79,7 +78,7 @@ func (d distribution) draw(h simulate.Histogram) figure {
 			values = shortPercent(from) + " or more"
 		}
 		left, right := c.x.at(from), c.x.at(to)
-		// One case in millions is still a case.
+		// Even one case in millions must show.
 		part := 100 * float64(n) / float64(cases)
 		top := min(c.y.at(part), c.y.from-1)
 		gap := 0.0

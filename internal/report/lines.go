@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// track is a value over time that holds from one point to the next. A value that
-// is not a number says that there was none, which leaves a gap.
+// track is a value over time. A value holds until the next point. NaN leaves a gap.
 type track struct {
 	at     []time.Duration
 	values []float64
@@ -26,9 +25,8 @@ func (t track) greatest() float64 {
 // fine is the distance below which points look the same.
 const fine = 0.5
 
-// trace adds the track's path in the chart to an outline, up to the chart's end.
-// Points too close to tell apart are drawn as the range that they cover, so a long
-// history does not make a large page.
+// trace adds the path of the track to an outline. Points that are too close to tell apart become their
+// range, so that a long history does not make a large page.
 func (t track) trace(c *chart, o *outline) {
 	drawing := false
 	for i := 0; i < len(t.at); {
@@ -66,18 +64,18 @@ func (t track) trace(c *chart, o *outline) {
 
 type history struct {
 	id, title, class string
-	// head stands above the chart.
+	// head is the title of the chart.
 	head string
 	end  time.Duration
 	// most and ticks are the end and the marks of the axis of values.
 	most  float64
 	ticks []tick
-	// limit is a value to mark, if above 0; from it on the chart is shaded.
+	// limit is a value to mark, if above 0; the chart is shaded from it on.
 	limit float64
-	// timed names the axis of time, which the lower of two charts has for both.
+	// timed draws the time axis, which the lower of two charts has for both.
 	timed bool
-	// around are the tracks to compare with, which are drawn once in a page: where
-	// aroundID is that of a path drawn before, they are nil.
+	// around are the tracks to compare with. A page draws them once; other charts repeat the path
+	// aroundID.
 	around   []track
 	aroundID string
 }
@@ -120,8 +118,7 @@ func (h history) draw(t track) figure {
 	return c.figure
 }
 
-// timeScale marks a span of virtual time in a unit that suits it, and names the
-// unit.
+// timeScale marks a span of virtual time in a fitting unit, and names the unit.
 func timeScale(end time.Duration) (ticks []tick, unit string) {
 	size, unit := time.Second, "seconds"
 	switch {
@@ -143,8 +140,7 @@ func timeScale(end time.Duration) (ticks []tick, unit string) {
 	return ticks, unit
 }
 
-// roundStep is a distance between marks that people read easily: at most seven
-// marks to the whole.
+// roundStep returns a round distance for at most seven marks.
 func roundStep(whole float64, unit string) float64 {
 	steps := []float64{1, 2, 5, 10, 15, 20, 30, 60}
 	if unit == "hours" {

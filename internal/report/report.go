@@ -1,14 +1,11 @@
-// Package report draws the results of the simulator as one HTML page that needs
-// nothing else: no file beside it, no network and no script.
+// Package report draws the results of the simulator as one HTML page without other files, network or
+// scripts.
 //
-// Static is the page of algorithms scored over many cases, Dynamics the one of
-// what happens to a Service over time. The package computes nothing about
-// allocation that its input does not say.
+// Static is the page about many cases, Dynamics the page about a Service over time. The package
+// computes nothing about allocation.
 //
-// Charts are lists of shapes, see figure, that a template turns into SVG, so that
-// all text of the data, such as the names of cases, is escaped by html/template
-// wherever it ends up. The look is in page/style.css.tmpl alone: shapes have
-// classes and no colours.
+// Charts are lists of shapes that a template turns into SVG, so that html/template escapes all text of
+// the data. Only page/style.css.tmpl decides the look: shapes have classes and no colours.
 package report
 
 import (
@@ -21,12 +18,12 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-// page is what the outer template shows around the parts of a page.
+// page fills the outer template.
 type page struct {
-	// Title is the name of the document, Command what made it, Headline the one
-	// sentence to remember.
+	// Title is the name of the document, Command the command that made it, and Headline its main
+	// result.
 	Title, Command, Headline, Lead string
-	// Notice warns about the whole page, such as that a run was interrupted.
+	// Notice is a warning about the whole page, such as an interrupted run.
 	Notice string
 	Facts  []fact
 	Body   any
@@ -36,8 +33,7 @@ type fact struct {
 	Label, Value string
 }
 
-// write renders the page with the template of that name as its body. Nothing is
-// written if that fails.
+// write renders the page with a template as its body. After an error nothing is written.
 func (p page) write(w io.Writer, body string) error {
 	t, err := template.New("report").Funcs(functions()).ParseFS(pageFiles, "page/*.tmpl")
 	if err != nil {

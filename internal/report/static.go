@@ -10,8 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
-// Static writes the page of algorithms that were scored on the cases of a data
-// set.
+// Static writes the page about algorithms that were scored on a data set.
 func Static(w io.Writer, results simulate.Results) error {
 	p := page{
 		Title:    "Vicinity: algorithms compared on " + results.Dataset,
@@ -32,7 +31,7 @@ func Static(w io.Writer, results simulate.Results) error {
 
 type static struct {
 	Rows    []staticRow
-	Invalid bool // any case is
+	Invalid bool // any case is invalid
 	Parts   []partOfScore
 	Cards   []distributions
 	Worst   []worst
@@ -43,7 +42,7 @@ type staticRow struct {
 	Best bool
 }
 
-// partOfScore is a part of the score with what it counts, in percent.
+// partOfScore is a part of the score with its weight in percent.
 type partOfScore struct {
 	Name, About string
 	Weight      float64
@@ -82,7 +81,7 @@ func newStatic(results simulate.Results) static {
 	return body
 }
 
-// best is the variant with the greatest mean total, or -1 if nothing was scored.
+// best returns the variant with the greatest mean total, or -1.
 func best(variants []simulate.Result) int {
 	best := -1
 	for i, r := range variants {
@@ -137,7 +136,7 @@ func staticFacts(results simulate.Results) []fact {
 
 type named struct{ name, value string }
 
-// summary says the values once: the most common, then what differs.
+// summary describes the common values once, then the differences.
 func summary(values []named) string {
 	counts := map[string]int{}
 	common := ""
@@ -156,7 +155,7 @@ func summary(values []named) string {
 	return strings.Join(words, ", ")
 }
 
-// partsOfScore are the parts with their weights, of 100 in all.
+// partsOfScore returns the parts with weights that add up to 100.
 func partsOfScore(w allocate.Weights) []partOfScore {
 	sum := (w.InZone + w.Overload + w.Deviation + w.Slices) / 100
 	if sum <= 0 {
@@ -209,8 +208,7 @@ func newWorst(r simulate.Result) worst {
 	return w
 }
 
-// zonesInWords lists nodes and endpoints of zones, of the first few if there are
-// many.
+// zonesInWords lists nodes and endpoints of the first few zones.
 func zonesInWords(zones []allocate.Zone) string {
 	const most = 6
 	var words []string
