@@ -43,7 +43,7 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Set("Allow", "GET, HEAD")
 		http.Error(w, "The console reads only: the method must be GET or HEAD.", http.StatusMethodNotAllowed)
 	case isForAnother(r):
-		http.Error(w, "The console answers its own pages only: another page may lead here, and read nothing.", http.StatusForbidden)
+		http.Error(w, "The console answers only its own pages: other pages may link here, but not read its data.", http.StatusForbidden)
 	case a.isToken(r.URL.Query().Get("token")):
 		a.admit(w, r)
 	case !a.isAdmitted(r):

@@ -223,7 +223,7 @@ type fault struct {
 func (k *kind) missing(f fault, namespace string, wasRead bool) string {
 	more, stale, follows := "", "", ", so "+k.without
 	if wasRead {
-		more, stale = " any more", "; what is shown of them is of before"
+		more, stale = " any more", "; older data is shown"
 		follows = stale
 	}
 	switch {

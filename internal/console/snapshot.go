@@ -65,7 +65,7 @@ func objects[T metav1.Object](w *watcher, kind string) (list []T, wrong []string
 	for _, object := range store.List() {
 		switch found := object.(type) {
 		case *broken:
-			wrong = append(wrong, fmt.Sprintf("%s %s makes no sense and is left out: %v", strings.TrimSuffix(kind, "s"), title(found.Namespace, found.Name), found.err))
+			wrong = append(wrong, fmt.Sprintf("%s %s is invalid and left out: %v", strings.TrimSuffix(kind, "s"), title(found.Namespace, found.Name), found.err))
 		case T:
 			list = append(list, found)
 		}
@@ -193,7 +193,7 @@ func (s *snapshot) decide(before *snapshot, c change) {
 		if err != nil {
 			statuses = []inspect.ServiceStatus{{
 				Namespace: service.Namespace, Service: service.Name, State: "unknown", Delivery: allocate.DeliveryNone,
-				Notes: []string{fmt.Sprintf("it cannot be decided about: %v", err)},
+				Notes: []string{fmt.Sprintf("it cannot be explained: %v", err)},
 			}}
 		}
 		s.statuses[name] = statuses

@@ -53,7 +53,7 @@ func TestClusterView(t *testing.T) {
 	if !slices.Equal(states[:3], []inspect.ProxyState{inspect.ProxyLives, inspect.ProxySilent, inspect.ProxyNone}) {
 		t.Errorf("proxies are %v", states)
 	}
-	holds(t, w.get(t, "/cluster", 200), "Region <strong>north</strong>", `<span class="tag bad">1 of 2</span>`, `<span class="tag bad">not ready</span>`, "vicinity-proxy is silent", `aria-current="page">Cluster`)
+	holds(t, w.get(t, "/cluster", 200), "Region <strong>north</strong>", `<span class="tag bad">1 of 2</span>`, `<span class="tag bad">not ready</span>`, "vicinity-proxy does not renew its Lease", `aria-current="page">Cluster`)
 	for query, want := range map[string][]string{
 		"zone=b": {"b-1", "b-2"}, "state=notReady": {"b-2"}, "q=c-": {"c-1", "c-2"}, "state=noProxy&zone=a": {"a-2"}, "per=2&page=2": {"b-1", "b-2"}, "per=2&page=99": {"c-1", "c-2"},
 	} {
@@ -119,7 +119,7 @@ func TestServicesView(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", query, got, want)
 		}
 	}
-	holds(t, w.get(t, "/services?q=nothing", 200), "No Service is like that.")
+	holds(t, w.get(t, "/services?q=nothing", 200), "No Service matches.")
 	holds(t, w.get(t, "/services?sort=odd", 400), "sort &#34;odd&#34; is not allowed")
 	holds(t, w.get(t, "/services?delivery=odd", 400), "it must be one of [Hints Groups None]")
 }
@@ -203,7 +203,7 @@ func TestDisruptionView(t *testing.T) {
 		t.Errorf("got %+v", v)
 	}
 	page := w.get(t, "/disruption", 200)
-	holds(t, page, "lets no pod go", `<time datetime="2023-11-14T22:13:20Z">`, "zone a is disturbed", "It waits for pod db-1 to be ready.", "4 of 6 pods updated, 3 healthy", "wave 2", "the status is older than the spec")
+	holds(t, page, "allows no eviction", `<time datetime="2023-11-14T22:13:20Z">`, "zone a is disturbed", "It waits for pod db-1 to be ready.", "4 of 6 pods updated, 3 healthy", "wave 2", "the status is older than the spec")
 	if only := w.get(t, "/disruption?state=blocking", 200); strings.Contains(only, "a/</span>open") || strings.Contains(only, "StatefulSet db") {
 		t.Error("the filter lets others through")
 	}
@@ -328,8 +328,8 @@ func TestRightsAreLost(t *testing.T) {
 		err  error
 		says string
 	}{
-		kindServices:        {forbidden("services"), "Services may not be read any more; what is shown of them is of before. Missing right: list and watch services in the whole cluster"},
-		inspect.KindNodes:   {apierrors.NewUnauthorized("expired"), "the cluster does not accept the credentials of the kubeconfig; what is shown of them is of before"},
+		kindServices:        {forbidden("services"), "Services may not be read any more; older data is shown. Missing right: list and watch services in the whole cluster"},
+		inspect.KindNodes:   {apierrors.NewUnauthorized("expired"), "the cluster does not accept the credentials of the kubeconfig; older data is shown"},
 		inspect.KindBudgets: {&notInstalled, "the cluster has no TopologyDisruptionBudgets any more"},
 	} {
 		at := slices.IndexFunc(w.watcher.kinds, func(k kind) bool { return k.name == name })
@@ -350,7 +350,7 @@ func TestBrokenObjects(t *testing.T) {
 	}
 	w.start(t)
 	w.eventually(t, "it is named", func() bool {
-		return strings.Contains(w.get(t, "/services", 200), "EndpointGroup shop/odd makes no sense and is left out")
+		return strings.Contains(w.get(t, "/services", 200), "EndpointGroup shop/odd is invalid and left out")
 	})
 	holds(t, w.get(t, "/services", 200), "shop/</span>web")
 }

@@ -105,17 +105,17 @@ func handOver(state inspect.HandOverState) string {
 // conditions describe a condition that is not as it should be.
 var conditions = map[string]string{
 	v1alpha1.ConditionEnforced:          "evictions are not checked",
-	v1alpha1.ConditionValid:             "the spec makes no sense",
-	v1alpha1.ConditionSatisfiable:       "it can never be met, or covers nothing",
-	v1alpha1.ConditionBreakGlass:        "everything is let through",
+	v1alpha1.ConditionValid:             "the spec is invalid",
+	v1alpha1.ConditionSatisfiable:       "it can never be satisfied, or covers no pod",
+	v1alpha1.ConditionBreakGlass:        "every eviction is allowed",
 	v1alpha1.ConditionDisruptionAllowed: "no pod can be evicted",
-	v1alpha1.ConditionDeletesDirectly:   "an owner deletes pods without asking",
-	v1alpha1.ConditionProjected:         "no PodDisruptionBudget is kept for it",
+	v1alpha1.ConditionDeletesDirectly:   "a controller deletes pods without evictions",
+	v1alpha1.ConditionProjected:         "it has no PodDisruptionBudget",
 	v1alpha1.ConditionHealthy:           "it is not healthy",
 }
 
 var proxyStates = map[inspect.ProxyState]string{
-	inspect.ProxyLives: "vicinity-proxy lives", inspect.ProxySilent: "vicinity-proxy is silent",
+	inspect.ProxyLives: "vicinity-proxy runs", inspect.ProxySilent: "vicinity-proxy does not renew its Lease",
 	inspect.ProxyNone: "no vicinity-proxy", inspect.ProxyUnknown: "not known",
 }
 

@@ -52,7 +52,7 @@
     connection.className = "lost";
     say(text, true);
   };
-  const gone = "The console does not answer; what is shown is of before. Is “vicinity console” still running?";
+  const gone = "The console does not answer; older data is shown. Is “vicinity console” still running?";
 
   const linksTo = (href) => [...live.querySelectorAll("a[href]")].filter((a) => a.getAttribute("href") === href);
 
@@ -122,7 +122,7 @@
         sayAges();
         live.dataset.updates = String(Number(live.dataset.updates || 0) + 1);
       } else if (answer.status !== 304) {
-        lose("This view cannot be updated, so what is shown is of before: " + answer.statusText + ". Reload the page.");
+        lose("This view cannot be updated, so older data is shown: " + answer.statusText + ". Reload the page.");
         return;
       }
       if (lost) {
@@ -167,13 +167,13 @@
     events.addEventListener("changed", soon);
     events.addEventListener("open", () => {
       if (!lost) { // else it is live again when what is shown is
-        say("Live: changes appear by themselves.", true);
+        say("Live: the page follows the cluster.", true);
       }
     });
     events.addEventListener("error", () => {
       if (events.readyState === EventSource.CLOSED) { // an answer: the browser does not try again
         events = null;
-        lose("The console does not tell this page of changes, so what is shown is of before. Close other pages of it, and reload this one.");
+        lose("The console does not tell this page of changes, so older data is shown. Close other pages of it, and reload this one.");
       } else if (!lost) {
         lose(gone);
       }
