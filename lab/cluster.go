@@ -30,8 +30,7 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// Options are needed to make and find labs, besides their shape. The zero value is for
-// users on the command line.
+// Options say how to make and find labs, beside their shape. The zero value is for command lines.
 type Options struct {
 	// Root is the folder of all labs; empty means state.DefaultRoot.
 	Root string
@@ -42,7 +41,7 @@ type Options struct {
 	// up with, or for a new lab vicinity-kubernetes beside Program, or
 	// $VICINITY_KUBERNETES.
 	Kubernetes string
-	// Images are what containers of a new lab can run beside its own images.
+	// Images are additional images of a new lab.
 	Images image.Map
 	// Log gets a line for each step; nil discards them.
 	Log io.Writer
@@ -91,8 +90,8 @@ func (o Options) kubernetes() (string, error) {
 		candidates[0])
 }
 
-// kubernetesOf finds the built lab/kubernetes of an existing lab: that of the options, or
-// the one that the lab was brought up with if it still exists.
+// kubernetesOf finds the built lab/kubernetes of an existing lab: the one of the options, or the lab's
+// own if it still exists.
 func (o Options) kubernetesOf(found state.Lab) (string, error) {
 	if o.Kubernetes == "" && isProgram(found.Kubernetes) {
 		return found.Kubernetes, nil
@@ -107,7 +106,7 @@ type Cluster struct {
 	dir        state.Dir
 
 	mu    sync.Mutex
-	known state.Lab // as it was when this process last looked
+	known state.Lab // as this process last read it
 
 	clientOnce sync.Once
 	client     *Client
@@ -153,7 +152,7 @@ func noSuchLab(name string) error {
 	return fmt.Errorf("there is no lab %q; bring it up by vicinity lab up", name)
 }
 
-// Names are those of all labs, up or not.
+// Names lists all labs, up or not.
 func Names(options Options) ([]string, error) {
 	options, err := options.complete()
 	if err != nil {
@@ -173,7 +172,7 @@ func Names(options Options) ([]string, error) {
 // Shape is the lab's current shape.
 func (c *Cluster) Shape() shape.Shape { return c.current().Shape }
 
-// current is the lab's state as this process knows it.
+// current returns the state of the lab as this process knows it.
 func (c *Cluster) current() state.Lab {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +193,7 @@ func (c *Cluster) save(now state.Lab) error {
 	return nil
 }
 
-// Options are those that the lab was opened with.
+// Options returns the options that the lab was opened with.
 func (c *Cluster) Options() Options { return c.options }
 
 // Kubeconfig is the path of the administrator's kubeconfig, for the host.

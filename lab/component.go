@@ -31,7 +31,7 @@ func (c *Cluster) Components() ([]string, error) {
 	return append(plane.Components(), c.proxies(c.Shape().Nodes()...)...), nil
 }
 
-// startNodes starts what is missing of the nodes: the agent, and the kubelets.
+// startNodes starts what is missing of the nodes: the agent, and kubelets.
 func (c *Cluster) startNodes(ctx context.Context, plane *controlplane.ControlPlane) error {
 	if err := c.declareNodes(ctx); err != nil {
 		return err
@@ -39,8 +39,8 @@ func (c *Cluster) startNodes(ctx context.Context, plane *controlplane.ControlPla
 	return plane.StartNodes(ctx)
 }
 
-// declareNodes makes the Nodes that the kubelets then take for theirs, with what a kubelet
-// does not know, the ranges of its pods, and may not say, labels of kubernetes.io.
+// declareNodes makes the Nodes before their kubelets do, with fields that a kubelet does not know (pod
+// CIDRs) or may not set (labels of kubernetes.io).
 func (c *Cluster) declareNodes(ctx context.Context) error {
 	s := c.Shape()
 	if s.ControlPlaneOnly {
@@ -63,8 +63,8 @@ func (c *Cluster) declareNodes(ctx context.Context) error {
 	return nil
 }
 
-// agentReady returns an error until the agent has registered its nodes, or has taken them
-// over from an earlier one: only a starting agent renews the heartbeats in their status.
+// agentReady returns an error until the agent has registered its nodes, or taken over those of an
+// earlier agent: only a starting agent renews the heartbeats in their status.
 func (c *Cluster) agentReady(ctx context.Context) error {
 	running, err := process.Find(c.dir, controlplane.Agent)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *Cluster) agentReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// From the API server's cache, which is cheap for thousands of nodes.
+	// The API server's cache is cheap for thousands of nodes.
 	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("asking the API for its nodes: %w", err)
@@ -132,8 +132,8 @@ func (c *Cluster) checkComponent(name string) error {
 	return err
 }
 
-// StartComponent starts a component unless it runs, and waits until it is ready. It only
-// waits for one that is a pod, which its node starts.
+// StartComponent starts a component unless it runs, and waits until it is ready. For a pod it only
+// waits: its node starts it.
 func (c *Cluster) StartComponent(ctx context.Context, name string) error {
 	return c.changeComponent(ctx, name, func() error { return c.start(ctx, name) })
 }
@@ -152,7 +152,7 @@ func (c *Cluster) start(ctx context.Context, name string) error {
 // stopGrace is how long a component may take to terminate.
 const stopGrace = 10 * time.Second
 
-// StopComponent terminates a component, if it runs. The node of one that is a pod starts another.
+// StopComponent terminates a component, if it runs. If it is a pod, its node starts another one.
 func (c *Cluster) StopComponent(ctx context.Context, name string) error {
 	return c.changeComponent(ctx, name, func() error { return c.stop(ctx, name, stopGrace) })
 }

@@ -9,8 +9,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// cuts are the nodes and zones that are cut off. In a lab without network these are the
-// stopped nodes.
+// cuts are the nodes and zones that are cut off. In a lab without network they are the stopped nodes.
 func (c *Cluster) cuts() (fabric.Cuts, error) {
 	if c.Shape().ControlPlaneOnly {
 		stopped, err := agent.StoppedNodes(c.dir)

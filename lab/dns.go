@@ -25,7 +25,7 @@ import (
 
 // DNSOptions describe the cluster's DNS server.
 type DNSOptions struct {
-	// Kind decides the Corefile and what the server may read. The default is that of the lab's
+	// Kind decides the Corefile and the permissions of the server. The default is that of the lab's
 	// shape.
 	Kind shape.DNS
 	// Corefile replaces that of the kind, if it is not empty.
@@ -62,15 +62,14 @@ func WhyNoDNS(s shape.Shape, options Options) (string, error) {
 	return "", nil
 }
 
-// InstallDNS makes a kind of DNS server that of the cluster, in place of the one before if
-// there is one, and returns when it answers. DNSNone removes it.
+// InstallDNS installs a kind of DNS server in place of the existing one, and returns when it answers.
+// DNSNone removes it.
 func (c *Cluster) InstallDNS(ctx context.Context, kind shape.DNS) error {
 	return c.ConfigureDNS(ctx, DNSOptions{Kind: kind})
 }
 
-// ConfigureDNS is InstallDNS with more options; those of an earlier call do not count. Pods
-// whose Corefile or program changes go when new ones are ready, so that no query fails, and
-// have ended when it returns.
+// ConfigureDNS is InstallDNS with more options; options of an earlier call do not count. Old pods end
+// when new ones are ready, so that no query fails. It returns when the old pods have ended.
 func (c *Cluster) ConfigureDNS(ctx context.Context, o DNSOptions) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -122,7 +121,7 @@ func (c *Cluster) waitDNS(ctx context.Context, client *Client) error {
 	if err := client.WaitDeployment(ctx, dnsNamespace, dnsDeployment); err != nil {
 		return errors.Join(err, client.explainPods(ctx, dnsNamespace, dnsSelector))
 	}
-	// A pod that ends goes on answering for a while.
+	// A terminating pod answers for a while.
 	if err := kube.Wait(ctx, "the replaced pods of the DNS server to end", client.endingDNSPods); err != nil {
 		return err
 	}
@@ -188,8 +187,8 @@ func (c *Cluster) checkDNS(ctx context.Context, node shape.Node) error {
 	return nil
 }
 
-// DNSCorefile is the Corefile of a kind of DNS server. There is no resolver to forward other
-// names to, and names of the cluster are not cached, so that answers follow the API at once.
+// DNSCorefile is the Corefile of a kind of DNS server. It forwards no other names, since there is no
+// resolver, and it does not cache names of the cluster, so that answers follow the API at once.
 func DNSCorefile(kind shape.DNS) string {
 	plugin := ""
 	if kind == shape.DNSVicinity {
@@ -200,8 +199,7 @@ func DNSCorefile(kind shape.DNS) string {
 
 var verifiesPods = regexp.MustCompile(`(?m)^\s*pods\s+verified\b`)
 
-// dnsManifests are all objects of a DNS server. A change of the version or of the Corefile
-// replaces its pods.
+// dnsManifests are all objects of a DNS server. A new version or Corefile replaces its pods.
 func dnsManifests(s shape.Shape, o DNSOptions, version string) string {
 	text := cmp.Or(o.Corefile, DNSCorefile(o.Kind))
 	hash := sha256.Sum256([]byte(text))

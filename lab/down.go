@@ -37,8 +37,8 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return Down(ctx, c.dir.Name(), c.options)
 }
 
-// remove removes a lab whose lock is held. Its processes are killed, since nothing that
-// they would write is kept.
+// remove removes a lab whose lock is held. It kills the processes, since their files are deleted
+// anyway.
 func remove(dir state.Dir) error {
 	namespaces, err := ownNamespaces(dir)
 	if err != nil {
@@ -53,8 +53,8 @@ func remove(dir state.Dir) error {
 	return dir.Remove()
 }
 
-// ownNamespaces are the network namespaces of a lab. A lab of the same name in another
-// folder has the same namespaces: if they are in use by that, it is an error.
+// ownNamespaces returns the network namespaces of a lab. It fails if another lab with the same name,
+// in another folder, uses them.
 func ownNamespaces(dir state.Dir) ([]string, error) {
 	namespaces, err := fabric.Namespaces(dir.Name())
 	if err != nil {

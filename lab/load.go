@@ -21,7 +21,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// Via is how requests reach a Service.
+// Via is the way to a Service.
 type Via string
 
 // The ways.
@@ -37,7 +37,7 @@ const (
 // Vias are all values of Via.
 func Vias() []Via { return []Via{ViaClusterIP, ViaNodePort, ViaEndpoints} }
 
-// LoadOptions describe what to send from where to which Service.
+// LoadOptions say what to send, from where, to which Service.
 type LoadOptions struct {
 	Namespace, Service string
 	// Port is the name or number of a port; empty means the first that fits the protocol.
@@ -69,7 +69,7 @@ func (j LoadJob) Run(ctx context.Context, watch load.Watch) (load.Result, error)
 	return load.Run(ctx, j.Plan, j.Sources, watch)
 }
 
-// Load sends requests from pods to a Service and measures who answers.
+// Load sends requests from pods to a Service and measures which endpoints answer.
 func (c *Cluster) Load(ctx context.Context, o LoadOptions) (load.Result, error) {
 	job, err := c.PlanLoad(ctx, o)
 	if err != nil {
@@ -138,8 +138,8 @@ func (c *Cluster) targets(ctx context.Context, service *corev1.Service, o LoadOp
 	return targets, nil
 }
 
-// portOf finds the port of a Service: by name or number, else the one named like the
-// protocol, else the first.
+// portOf finds the port of a Service: by name or number, else the one named like the protocol, else
+// the first.
 func portOf(service *corev1.Service, o LoadOptions) (corev1.ServicePort, error) {
 	transport, protocol := corev1.ProtocolTCP, o.Plan.Protocol
 	switch protocol {

@@ -26,9 +26,8 @@ var (
 	echoContainer string
 	//go:embed manifests/echo-in-zone.yaml
 	echoInZone string
-	// spread has pods of an image of the lab spread over zones and nodes. Those that are down do not
-	// block others.
-	//go:embed manifests/spread.yaml
+	// spread spreads the pods of an image over zones and nodes. Pods that are down do not block
+	// others.
 	spread string
 )
 

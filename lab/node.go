@@ -120,7 +120,7 @@ func (c *Cluster) bringUpNode(ctx context.Context, now state.Lab, node shape.Nod
 			return err
 		}
 	}
-	// The runtime and the agent learn of the node from the file.
+	// The runtime and the agent read the node from the file.
 	if err := c.save(now); err != nil {
 		return err
 	}
@@ -144,8 +144,7 @@ func (c *Cluster) bringUpNode(ctx context.Context, now state.Lab, node shape.Nod
 	return client.WaitNodes(ctx, true, node.Name)
 }
 
-// RemoveNode removes a node with its pods. They are not evicted; their controllers replace
-// them.
+// RemoveNode removes a node with its pods, without evictions; their controllers replace them.
 func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
 	return c.changeNode(ctx, name, func() error {
 		before := c.Shape()
@@ -154,8 +153,8 @@ func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
 	})
 }
 
-// takeDownNode removes a node, even an incomplete one, and sets the shape to after. It goes
-// on after errors.
+// takeDownNode removes a node, even an incomplete one, and sets the shape to after. It continues after
+// errors.
 func (c *Cluster) takeDownNode(ctx context.Context, node shape.Node, after shape.Shape) error {
 	now := c.current()
 	with := now.Shape
@@ -163,7 +162,7 @@ func (c *Cluster) takeDownNode(ctx context.Context, node shape.Node, after shape
 	if err != nil {
 		return err
 	}
-	// The kubelet first: it would start again what the runtime ends.
+	// The kubelet first: it would restart containers that the runtime ends.
 	failed := []error{c.stop(ctx, cri.KubeletOf(node.Name), 0), c.stop(ctx, controlplane.KubeProxy+"-"+node.Name, 0), plane.RemoveNode(node)}
 	now.Shape = after
 	if err := c.save(now); err != nil {
@@ -189,8 +188,8 @@ func (c *Cluster) takeDownNode(ctx context.Context, node shape.Node, after shape
 	return errors.Join(append(failed, agent.StartNode(c.dir, node.Name))...)
 }
 
-// waitForRuntime waits until the runtime has ended the containers of a node that was
-// removed. One that does not run does so when it starts.
+// waitForRuntime waits until the runtime has ended the containers of a removed node. A stopped runtime
+// does so when it starts.
 func (c *Cluster) waitForRuntime(ctx context.Context, node shape.Node) error {
 	running, err := process.Find(c.dir, controlplane.Runtime)
 	if errors.Is(err, process.ErrNotFound) {

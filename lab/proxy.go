@@ -16,13 +16,12 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// proxyImage is the image of vicinity-proxy, its program, and the prefix of the components'
-// names on each node. As a component it is what kube-proxy is, but it is a pod of
-// Vicinity's chart: its node starts it and restarts it when it ends.
+// proxyImage is the image of vicinity-proxy, its program, and the prefix of its component names. As a
+// component it replaces kube-proxy, but it is a pod of Vicinity's chart: its node starts and restarts
+// it.
 const proxyImage = "vicinity-proxy"
 
-// The default ports for the health of vicinity-proxy on each node: beside kube-proxy, and
-// in its place.
+// Default health ports of vicinity-proxy on each node: beside kube-proxy, and in its place.
 const (
 	proxyHealthPort     = 10266
 	kubeProxyHealthPort = 10256
@@ -77,8 +76,8 @@ func (c *Cluster) waitProxy(ctx context.Context, node shape.Node) error {
 	})
 }
 
-// proxyLog is what the containers of vicinity-proxy on a node printed, as the node's kubelet keeps it.
-// It needs no API.
+// proxyLog reads the logs of vicinity-proxy's containers on a node from the kubelet's files. It needs
+// no API.
 func (c *Cluster) proxyLog(node shape.Node) ([]byte, error) {
 	logs, err := filepath.Glob(filepath.Join(c.dir.Node(node.Name), "logs", release.Namespace+"_"+proxyDaemonSet+"-*", "*", "*.log"))
 	if err == nil && len(logs) == 0 {

@@ -25,7 +25,7 @@ func ServeRuntime(ctx context.Context, dir state.Dir) error {
 	defer cancel()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	volumes.Go(func() {
-		// Without volumes most of a lab works.
+		// Most of a lab works without volumes.
 		if err := serveStorage(ctx, dir, log); err != nil {
 			log.Error("claims get no volumes", "error", err)
 		}

@@ -69,17 +69,16 @@ type NodeStatus struct {
 	Pods *int `json:"pods"`
 }
 
-// statusTime limits each request: what is asked may be what fails.
+// statusTime limits each request: the component may be the one that fails.
 const statusTime = 3 * time.Second
 
-// Status returns the status of a lab. It is no error if the API or a component does not
-// answer.
+// Status returns the status of a lab. A component that does not answer is not an error.
 func (c *Cluster) Status(ctx context.Context) (Status, error) {
 	now := c.current()
 	status := Status{
 		Name: c.dir.Name(), Created: now.Created, Kubeconfig: c.Kubeconfig(), FakeNodes: now.Shape.FakeNodes,
 	}
-	// All at once, so that one that does not answer takes no time from the others.
+	// Concurrently, so that one that does not answer does not delay the others.
 	var work sync.WaitGroup
 	failed := make([]error, 4)
 	work.Go(func() { status.Components, failed[0] = c.componentStatus(ctx) })
@@ -260,8 +259,7 @@ func (c *Cluster) memory() (uint64, error) {
 	return sum, nil
 }
 
-// memoryOf is the memory of a process, with its part of shared memory, or 0 if it has
-// ended.
+// memoryOf is the memory of a process, with its part of shared memory, or 0 if it has ended.
 func memoryOf(pid int) uint64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {

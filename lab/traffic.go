@@ -8,7 +8,7 @@ import (
 // would count them: without traffic inside a node.
 type Traffic map[fabric.ZonePair]uint64
 
-// Traffic is that since the lab came up.
+// Traffic returns the traffic since the lab came up.
 func (c *Cluster) Traffic() (Traffic, error) {
 	network, err := c.network()
 	if err != nil {

@@ -83,7 +83,7 @@ func (c *Cluster) tryUp(ctx context.Context) error {
 	if failed := remove(dir); failed != nil {
 		return errors.Join(err, failed)
 	}
-	// The lab does not use the port any more: if it is in use, it was so before.
+	// The lab has released the port: if it is in use, another program has it.
 	if port := c.current().Port; port != 0 && !controlplane.PortFree(context.WithoutCancel(ctx), port) {
 		return fmt.Errorf("%w: %w", errPortTaken, err)
 	}
@@ -142,12 +142,12 @@ func claim(ctx context.Context, name string, options Options) (state.Dir, func()
 	}
 }
 
-// leftBehind reports whether there is anything of a lab. It is an error if the lab is up.
+// leftBehind reports whether anything of a lab exists. It fails if the lab is up.
 func leftBehind(dir state.Dir) (bool, error) {
 	found, err := dir.Load()
 	known := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return true, nil // unreadable: whoever wrote it did not get to its end
+		return true, nil // unreadable: its writer was interrupted
 	}
 	namespaces, err := ownNamespaces(dir)
 	if err != nil {
@@ -243,7 +243,7 @@ func (c *Cluster) logf(format string, args ...any) {
 	fmt.Fprintf(c.options.Log, format+"\n", args...)
 }
 
-// choosePort finds ports of 127.0.0.1 that are neither in use nor those of another lab.
+// choosePort finds ports of 127.0.0.1 that are neither in use nor another lab's.
 func (c *Cluster) choosePort(ctx context.Context) (int, error) {
 	dirs, err := state.List(c.options.Root)
 	if err != nil {

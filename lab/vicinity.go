@@ -22,7 +22,7 @@ import (
 
 const controllerImage = "vicinity-controller"
 
-// The chart's names of what a lab waits for.
+// Names in the chart of the parts that a lab waits for.
 const (
 	controllerDeployment = release.Name + "-controller"
 	controllerSelector   = "app.kubernetes.io/instance=" + release.Name + ",app.kubernetes.io/component=controller"
@@ -70,7 +70,7 @@ func CheckChartValues(set []string) error {
 	return checkValues(chart, set)
 }
 
-// CheckRelease validates them with the chart in a folder that InstallRelease takes.
+// CheckRelease validates values with the chart in a folder that InstallRelease takes.
 func CheckRelease(folder string, set []string) error {
 	bundle, err := release.OpenBundle(folder)
 	if err != nil {
@@ -105,9 +105,8 @@ func (c *Cluster) InstallVicinity(ctx context.Context, set ...string) error {
 	}, set)
 }
 
-// InstallRelease does the same with the chart and the images in a folder, which "make package"
-// or "make release" made: containers have the files of the images alone, and none of this
-// machine.
+// InstallRelease does the same with the chart and images of a folder of "make package" or "make
+// release": containers have only the files of the images.
 func (c *Cluster) InstallRelease(ctx context.Context, folder string, set ...string) error {
 	return c.install(ctx, func() (release.Chart, release.Values, error) {
 		bundle, err := release.OpenBundle(folder)
@@ -130,8 +129,8 @@ func (c *Cluster) ChangeVicinity(ctx context.Context, set ...string) error {
 	return c.revise(ctx, func(ctx context.Context, config *rest.Config) error { return release.Change(ctx, config, set...) })
 }
 
-// RollbackVicinity brings the revision before back, as "helm rollback" does, and returns when
-// it works. CRDs stay as they are.
+// RollbackVicinity restores the previous revision, as "helm rollback" does, and returns when it works.
+// CRDs stay as they are.
 func (c *Cluster) RollbackVicinity(ctx context.Context) error {
 	return c.revise(ctx, func(_ context.Context, config *rest.Config) error { return release.Rollback(config) })
 }
@@ -225,7 +224,7 @@ func (c *Cluster) chartValues() (release.Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Whatever a third one is for, two show as well.
+	// Two replicas show everything that three do.
 	values := release.Values{"proxy": proxy, "replicas": 2}
 	if c.current().Shape.FakeNodes > 0 {
 		values["affinity"] = nodeAffinity(c.current().Shape.Nodes())
@@ -261,7 +260,7 @@ func (c *Cluster) programValues(values release.Values) error {
 		return fmt.Errorf("the values of the proxy are a %T", values["proxy"])
 	}
 	proxy["image"], proxy["podAnnotations"] = map[string]any{"repository": proxyImage}, annotations
-	// The chart is of this tree. One of a release before may not have all values.
+	// The chart is of this tree. An older release may lack some values.
 	proxy["accounting"] = map[string]any{"bytes": true, "interval": "2s"}
 	return nil
 }
@@ -313,7 +312,7 @@ func (c *Cluster) proxyValues() (map[string]any, error) {
 	return values, nil
 }
 
-// nodeAffinity requires one of some nodes.
+// nodeAffinity requires one of the nodes.
 func nodeAffinity(nodes []shape.Node) map[string]any {
 	var names []any
 	for _, node := range nodes {
@@ -392,7 +391,7 @@ func (c *Client) explainPods(ctx context.Context, namespace, selector string) er
 	return errors.Join(all...)
 }
 
-// explainPod says what a pod that is not ready waits for, with the end of its log.
+// explainPod says what a pod waits for, with the end of its log.
 func (c *Client) explainPod(ctx context.Context, pod *corev1.Pod) error {
 	if kube.PodReady(pod) || pod.DeletionTimestamp != nil {
 		return nil
@@ -415,7 +414,7 @@ func (c *Client) explainPod(ctx context.Context, pod *corev1.Pod) error {
 	return errors.New(text)
 }
 
-// logEnd is the end of a pod's log, or of that before its last restart.
+// logEnd is the end of a pod's log, or of the log before its last restart.
 func (c *Client) logEnd(ctx context.Context, pod *corev1.Pod) string {
 	lines := int64(3)
 	for _, previous := range []bool{false, true} {

@@ -35,9 +35,9 @@ func (c *Client) webhooks(ctx context.Context, configuration string) ([]string, 
 	return names, nil
 }
 
-// waitWebhook waits until the API server gets an answer from a webhook that any object can try. Others
-// are called for evictions, or in namespaces with a label; the same programs serve them. Vicinity's webhooks
-// fail open, so the result of a request does not show that; the API server's metrics do.
+// waitWebhook waits until the API server gets an answer from a webhook that any object can trigger.
+// Other webhooks need evictions or labelled namespaces; the same programs serve them. Vicinity's
+// webhooks fail open, so only the API server's metrics show a failure.
 func (c *Client) waitWebhook(ctx context.Context, name string) error {
 	probes := map[string]map[string]any{}
 	if err := yaml.Unmarshal([]byte(webhookProbes), &probes); err != nil {
@@ -71,7 +71,7 @@ func (c *Client) waitWebhook(ctx context.Context, name string) error {
 	})
 }
 
-// answers is the API server's count of answers from a webhook.
+// answers is the API server's count of answers of a webhook.
 func (c *Client) answers(ctx context.Context, name string) (float64, error) {
 	metrics, err := c.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *Client) answers(ctx context.Context, name string) (float64, error) {
 	return countAnswers(string(metrics), name), nil
 }
 
-// countAnswers sums the calls of a webhook that were answered. A call without answer has
-// another code than 200 and is not rejected, or has code 0.
+// countAnswers sums answered calls of a webhook. An unanswered call has another code than 200 without
+// a rejection, or code 0.
 func countAnswers(metrics, name string) float64 {
 	sum := 0.0
 	for line := range strings.Lines(metrics) {

@@ -8,7 +8,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// CutZone cuts a zone off from all others, and with everything from the control plane too.
+// CutZone cuts a zone off from all others; Everything includes the control plane.
 func (c *Cluster) CutZone(ctx context.Context, name string, everything bool) error {
 	reach := fabric.OtherZones
 	if everything {

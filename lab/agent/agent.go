@@ -127,8 +127,7 @@ func (a *agent) allNodes() []*node {
 	return nodes
 }
 
-// setNodes registers nodes that are new in the shape, and forgets those that are no longer
-// in it.
+// setNodes registers new nodes of the shape, and forgets removed ones.
 func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 	want := map[string]shape.Node{}
 	nodes := s.FakeNodeList()

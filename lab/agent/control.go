@@ -55,7 +55,7 @@ func StoppedNodes(d state.Dir) ([]string, error) {
 	return names, nil
 }
 
-// watchControl stops and starts nodes as the control files say, until the context ends.
+// watchControl stops and starts nodes by the control files, until the context ends.
 func (a *agent) watchControl(ctx context.Context) {
 	for sleep(ctx, controlPeriod) {
 		stopped, err := StoppedNodes(a.State)

@@ -15,9 +15,9 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// fakes are the pods of nodes without network, and the store that the watch on pods fills. They
-// become ready as soon as they are bound, or after the time that an annotation gives, and go as soon
-// as they are deleted. There may be tens of thousands, so little is kept of each.
+// fakes are the pods of nodes without network, and the store of the watch on pods. They become ready
+// as soon as they are bound, or after the time in an annotation, and are deleted as soon as they are
+// terminating. Little is kept of each, since there can be tens of thousands.
 type fakes struct {
 	agent *agent
 
@@ -39,8 +39,7 @@ type fakeWork struct {
 	slot uint8
 }
 
-// fakeWriters is how many writes are in flight: as many as the scheduler binds pods, which
-// would otherwise take up the whole API server.
+// fakeWriters limits concurrent writes. Without a limit they would use up the API server.
 const fakeWriters = 100
 
 // fakeRetry is the pause before a failed write is repeated.
@@ -68,8 +67,8 @@ func (f *fakes) run(ctx context.Context) *sync.WaitGroup {
 	return &work
 }
 
-// set handles a pod that is new or changed. It queues a write if the pod is not ready, be
-// it because the control plane lost sight of its node, or if it is being deleted.
+// set handles a new or changed pod. It queues a write if the pod is terminating or not ready, which
+// also happens when the control plane marks its node as not ready.
 func (f *fakes) set(n *node, pod *corev1.Pod) {
 	over := podFinished(pod)
 	unready := !over && !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -91,8 +90,8 @@ func (f *fakes) set(n *node, pod *corev1.Pod) {
 	}
 }
 
-// startTime is how long a pod still takes to get ready. One that ran before does not start
-// anew.
+// startTime is how long a pod still takes to get ready. A pod that was ready before does not start
+// again.
 func startTime(pod *corev1.Pod, now time.Time) time.Duration {
 	takes, err := time.ParseDuration(pod.Annotations[shape.AnnotationStartTime])
 	if err != nil || pod.Status.Phase != corev1.PodPending {
@@ -137,7 +136,7 @@ func assignSlot(n *node, pod *corev1.Pod) uint8 {
 
 func (f *fakes) write(ctx context.Context, w fakeWork) {
 	if ctx.Err() != nil {
-		return // what is still queued is not worth a call that fails
+		return // the queued writes would fail
 	}
 	if w.node.stopped.Load() {
 		f.queue.AddAfter(w, fakeRetry)
@@ -160,7 +159,7 @@ func (f *fakes) write(ctx context.Context, w fakeWork) {
 	}
 }
 
-// deletePod deletes a pod's object at once, unless another pod has its name by now.
+// deletePod deletes a pod's object at once, unless another pod has the name by now.
 func (a *agent) deletePod(ctx context.Context, pod *corev1.Pod) error {
 	err := a.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &pod.UID},

@@ -18,7 +18,7 @@ import (
 // renewTimeout is shorter than any grace period of the control plane.
 const renewTimeout = 3 * time.Second
 
-// renewers is how many renewals may be in flight: a busy API server answers late.
+// renewers limits concurrent renewals: a busy API server answers late.
 const renewers = 64
 
 type leaseRenewal struct {
@@ -57,7 +57,7 @@ func (a *agent) renewLeases(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		// By the clock and not by ticks, which are lost while all renewers are busy.
+		// Use the clock: ticks are lost while all renewers are busy.
 		now := a.now()
 		a.leaseMu.Lock()
 		if n := len(a.ring); n > 0 {

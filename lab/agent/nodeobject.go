@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// nodeObject is a node as it is registered, with its status: without one, the node would be
-// tainted until a second write.
+// nodeObject is a node with its status: without a status, the node would be tainted until a second
+// write.
 func nodeObject(s shape.Shape, n shape.Node, version string, now time.Time) (*corev1.Node, error) {
 	labels := map[string]string{
 		corev1.LabelHostname:       n.Name,
@@ -37,7 +37,7 @@ func nodeObject(s shape.Shape, n shape.Node, version string, now time.Time) (*co
 		Capacity:    resources,
 		Allocatable: resources,
 		Conditions:  nodeConditions(now),
-		// No address: whoever asks it for logs or streams is told at once that there is none.
+		// No address: requests for logs or streams fail at once.
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.Name}},
 		NodeInfo: corev1.NodeSystemInfo{
 			OperatingSystem:         "linux",

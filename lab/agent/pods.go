@@ -19,8 +19,7 @@ func (a *agent) watchPods(ctx context.Context) {
 	work.Wait()
 }
 
-// Add handles a new pod. One that was bound to a node before there was the node is deleted by the
-// control plane.
+// Add handles a new pod. The control plane deletes a pod that was bound before its node existed.
 func (f *fakes) Add(obj any) error {
 	pod := obj.(*corev1.Pod)
 	if n := f.agent.node(pod.Spec.NodeName); n != nil {
@@ -41,8 +40,8 @@ func (f *fakes) Delete(obj any) error {
 	return nil
 }
 
-// Replace handles the list of all pods: those that are not in it do not exist any more. It reserves
-// the addresses of those that have one before it assigns addresses to others.
+// Replace handles the list of all pods: others do not exist any more. It reserves existing addresses
+// before it assigns new ones.
 func (f *fakes) Replace(objs []any, _ string) error {
 	there := map[uid]bool{}
 	for _, obj := range objs {
@@ -62,7 +61,7 @@ func (f *fakes) Replace(objs []any, _ string) error {
 		}
 	}
 	for _, obj := range objs {
-		_ = f.Add(obj) // it returns none
+		_ = f.Add(obj) // it never fails
 	}
 	return nil
 }

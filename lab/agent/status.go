@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// fakeStatus is the status of a pod that runs as it should. Conditions of others are kept.
+// fakeStatus is the status of a running pod. It keeps the conditions of other writers.
 func fakeStatus(w fakeWork, now time.Time) corev1.PodStatus {
 	s := *w.pod.Status.DeepCopy()
 	at := apiTime(now)
@@ -58,8 +58,8 @@ func containerStatuses(pod *corev1.Pod, specs []corev1.Container, init bool, at 
 	return statuses
 }
 
-// conditions are those that a kubelet sets, all met unless a readiness gate is closed, then
-// those of others.
+// conditions returns a kubelet's conditions, all true unless a readiness gate is closed, and those of
+// others.
 func conditions(pod *corev1.Pod, at metav1.Time) []corev1.PodCondition {
 	var own []corev1.PodCondition
 	for _, t := range []corev1.PodConditionType{

@@ -29,7 +29,7 @@ type demoFlags struct {
 	duration time.Duration
 	price    float64
 	installFlags
-	// given are the flags that say what the lab is to look like.
+	// given are the flags of the shape.
 	given []string
 }
 
@@ -89,7 +89,7 @@ func (f *demoFlags) validate() error {
 	return nil
 }
 
-// demoService is what the demo deploys, in a namespace of its own.
+// The demo's namespace and Service.
 const (
 	demoNamespace = "demo"
 	demoService   = "echo"
@@ -166,7 +166,7 @@ type demo struct {
 	out     io.Writer
 }
 
-// settleTime bounds how long what is deployed may take to work.
+// settleTime limits how long the deployed objects may take to work.
 const settleTime = time.Minute
 
 func (d *demo) deploy(ctx context.Context) error {
@@ -177,7 +177,7 @@ func (d *demo) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Of an earlier demo the Service may still prefer the zone.
+	// An earlier demo may have left its annotations.
 	asked, byVicinity := map[string]any{v1alpha1.AnnotationSameZone: nil, v1alpha1.AnnotationProxy: nil}, d.cluster.Shape().Proxy.Vicinity()
 	if byVicinity {
 		asked[v1alpha1.AnnotationProxy] = "true"
@@ -208,7 +208,7 @@ func (d *demo) deploy(ctx context.Context) error {
 	return nil
 }
 
-// annotate writes annotations of the Service, or takes those away that are nil.
+// annotate sets annotations of the Service, and removes those that are nil.
 func (d *demo) annotate(ctx context.Context, annotations map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
@@ -243,8 +243,8 @@ func (d *demo) prefer(ctx context.Context) error {
 			return err
 		}
 	}
-	// Kube-proxies look once a second. Where traffic does not stay near for another
-	// reason, the figures are what shows it.
+	// Kube-proxies read changes once a second. If traffic does not stay near for another reason, the
+	// figures show it.
 	ctx, cancel = context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	err = kube.Wait(ctx, "traffic to stay in its zone", func(ctx context.Context) (string, error) {
@@ -260,7 +260,7 @@ func (d *demo) prefer(ctx context.Context) error {
 	return nil
 }
 
-// probe sends a little traffic, enough to see where it goes.
+// probe sends just enough traffic to see where it goes.
 func (d *demo) probe(ctx context.Context) (load.Result, error) {
 	return d.cluster.Load(ctx, lab.LoadOptions{
 		Namespace: demoNamespace, Service: demoService,
@@ -268,8 +268,8 @@ func (d *demo) probe(ctx context.Context) (load.Result, error) {
 	})
 }
 
-// answers waits until the Service answers the clients of all zones, from more than their
-// own: of an earlier demo it may still prefer that.
+// answers waits until the Service answers the clients of all zones, also from other zones: an earlier
+// demo may have left a preference.
 func (d *demo) answers(ctx context.Context) error {
 	return kube.Wait(ctx, "the Service to answer", func(ctx context.Context) (string, error) {
 		result, err := d.probe(ctx)
@@ -324,7 +324,7 @@ func (m measurement) crossing() float64 {
 	return float64(m.traffic.CrossZone()) / m.took().Seconds()
 }
 
-// shares is how the answers to each zone's clients divide among the zones.
+// shares is the share of each zone in the answers to each zone's clients.
 func (m measurement) shares(zones []string) [][]float64 {
 	counts := make([][]float64, len(zones))
 	for i := range counts {

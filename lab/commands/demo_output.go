@@ -13,7 +13,7 @@ import (
 
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format, args...) }
 
-// barWidth is how many characters show all of a zone's answers.
+// barWidth is the number of characters for all answers of a zone.
 const barWidth = 20
 
 func (d *demo) picture(m measurement) string {
@@ -48,7 +48,7 @@ func (d *demo) sentence(m measurement) string {
 	return text
 }
 
-// money is what bytes a second cost that go on to cross zones for a month.
+// money is the monthly cost of bytes per second between zones.
 func (d *demo) money(bytesPerSecond float64) string {
 	return fmt.Sprintf("%.2f", inspect.MonthlyCost(bytesPerSecond, d.price))
 }
@@ -85,8 +85,8 @@ func milliseconds(m measurement) string {
 	return fmt.Sprintf("%.2f ms", float64(median)/float64(time.Millisecond))
 }
 
-// goOn says what came up, what was shown of it, and what to try next. program is the name that vicinity was
-// called by.
+// goOn describes the lab and suggests what to try next. program is the name that the user called
+// vicinity by.
 func (d *demo) goOn(program string, before, after measurement) string {
 	up, name, status := d.cluster.Shape(), "", "status"
 	if up.Name != shape.DefaultName {

@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// dnsInstaller installs the DNS server of a shape, or says why it does not. One that is
-// asked for and cannot work is an error before there is a lab.
+// dnsInstaller installs the DNS server of a shape, or says why it does not. It fails before there is a
+// lab if the requested server cannot work.
 func dnsInstaller(wanted shape.Shape, options lab.Options) (func(context.Context, *lab.Cluster) error, error) {
 	kind := wanted.DNSServer()
 	why, err := lab.WhyNoDNS(wanted, options)

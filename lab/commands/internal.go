@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// newLabInternalCommand holds what a lab's own processes run. Their flags are the
-// lab's affair and may change with any version.
+// newLabInternalCommand has the commands of a lab's own processes. Their flags may change with any
+// version.
 func newLabInternalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "internal",
@@ -43,8 +43,7 @@ func newLabInternalCommand() *cobra.Command {
 	return cmd
 }
 
-// labProcess is a command that serves the lab of a state folder until it is ended,
-// which is no error.
+// labProcess is a command that serves a lab's state folder. Being interrupted is not an error.
 func labProcess(name, short string, serve func(context.Context, state.Dir) error) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{

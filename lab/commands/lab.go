@@ -1,7 +1,7 @@
-// Package commands holds the commands of labs, one to a file.
+// Package commands holds the commands of labs, one per file.
 //
-// A command reads its flags, calls package lab, and prints what it returns. Streams and the
-// context are injected, so a test runs a command as a user does, through Main.
+// A command reads its flags, calls package lab, and prints the result. Streams and the context are
+// injected, so a test runs a command through Main as a user does.
 package commands
 
 import (
@@ -25,8 +25,8 @@ type labFlags struct {
 	kubernetes string
 }
 
-// Main runs the command that args ask for, without the program's name, and returns
-// the exit code. When ctx ends the command stops and the code says so.
+// Main runs the command in args, without the program's name, and returns the exit code. It stops when
+// ctx ends.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return command.Execute(ctx, newRootCommand(command.Streams{In: stdin, Out: stdout, Err: stderr}), args)
 }
@@ -55,7 +55,7 @@ the machine does not change, and "lab down" leaves nothing.`,
   kubectl get nodes -L topology.kubernetes.io/zone
   vicinity lab down`,
 	}
-	// A variable that is not set must not make a command take down another lab.
+	// An empty variable must not make a command take down another lab.
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("name") && f.name == "" {
 			return command.UsageErrorf("--name is empty; write the name of a lab, or leave it out")
@@ -89,7 +89,7 @@ the machine does not change, and "lab down" leaves nothing.`,
 	return cmd
 }
 
-// nameVariable is the variable that names a lab where no flag does.
+// nameVariable names a lab if --name does not.
 const nameVariable = "VICINITY_LAB_NAME"
 
 func (f *labFlags) lab() (string, error) {
@@ -106,8 +106,7 @@ func (f *labFlags) lab() (string, error) {
 	return shape.DefaultName, nil
 }
 
-// byFlag makes an error about a field of a shape one about the flag that says it, if
-// there is one.
+// byFlag names the flag of a field in an error about the field of a shape, if there is one.
 func byFlag(err error, flags map[string]string) error {
 	var wrong *shape.FieldError
 	if errors.As(err, &wrong) && flags[wrong.Kind()] != "" {
@@ -116,7 +115,7 @@ func byFlag(err error, flags map[string]string) error {
 	return err
 }
 
-// options are what the package lab needs to know of this program and its user.
+// options are for the package lab.
 func (f *labFlags) options(log io.Writer) lab.Options {
 	return lab.Options{Kubernetes: f.kubernetes, Log: log}
 }
@@ -135,7 +134,7 @@ func table(w io.Writer, headings []string, rows [][]string) error {
 	return t.Text(w, "")
 }
 
-// oneName takes one argument and says what it should be.
+// oneName requires one argument.
 func oneName(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -145,12 +144,12 @@ func oneName(what string) cobra.PositionalArgs {
 	}
 }
 
-// labVerb is a command that does something to one thing of a lab, by its name.
+// labVerb is a command for one named part of a lab.
 type labVerb struct {
 	name, short, long, example string
 	what                       string // the argument
 	do                         func(ctx context.Context, c *lab.Cluster, name string) error
-	done                       string // what to print then, with the name
+	done                       string // printed after the name
 }
 
 func (v labVerb) command(s command.Streams, f *labFlags) *cobra.Command {

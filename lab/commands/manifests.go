@@ -31,5 +31,5 @@ for "lab load", or to start your own manifests.`,
 	return cmd
 }
 
-// clients is how many clients there are.
+// clients is the number of clients.
 const clients = 6

@@ -42,7 +42,7 @@ wait: the node gets ready when the zone is healed.`,
 	return cmd
 }
 
-// nodeFlags are the flags that say what a node has in the fields of a shape.
+// nodeFlags are the flags for fields of a node in a shape.
 var nodeFlags = map[string]string{
 	"zones.name":         "--zone",
 	"zones.region":       "--region",

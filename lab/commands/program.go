@@ -10,8 +10,7 @@ import (
 	"vicinity.dev/vicinity/lab/program"
 )
 
-// newLabProgramCommand runs what the lab's images map to. All that follows the name is
-// the program's: it has flags of its own.
+// newLabProgramCommand runs the program of an image. It gets all arguments after the name.
 func newLabProgramCommand(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "program",

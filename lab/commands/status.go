@@ -99,7 +99,6 @@ func dnsLine(status *lab.DNSStatus) string {
 	return fmt.Sprintf("DNS %s at %s, %s\n", status.Kind, strings.Join(addresses, " and "), status.State)
 }
 
-// podsInAll is a number of pods in words, where it is known.
 func podsInAll(pods *int) string {
 	if pods == nil {
 		return "pods unknown"
@@ -107,7 +106,6 @@ func podsInAll(pods *int) string {
 	return plaintext.Count(int64(*pods), "pod", "pods")
 }
 
-// podsOf is a number of pods in a table.
 func podsOf(pods *int) string {
 	if pods == nil {
 		return "unknown"

@@ -58,7 +58,7 @@ func (f *shapeFlags) given() []string {
 	return given
 }
 
-// fieldFlags are the flags that say what a shape has in its fields.
+// fieldFlags maps fields of a shape to flags.
 var fieldFlags = map[string]string{
 	"name":               "--name",
 	"proxy":              "--proxy",
@@ -86,7 +86,7 @@ func (f *shapeFlags) shape(s command.Streams, named *labFlags) (shape.Shape, err
 		wanted, err := shape.FromOptions(f.Options)
 		var wrong *shape.FieldError
 		if err != nil && !errors.As(err, &wrong) {
-			return shape.Shape{}, command.UsageErrorf("--%w", err) // it names the option
+			return shape.Shape{}, command.UsageErrorf("--%w", err) // the error begins with the option's name
 		}
 		return wanted, byFlag(err, fieldFlags)
 	}
@@ -240,8 +240,8 @@ func (b bringUp) install(ctx context.Context, cluster *lab.Cluster) error {
 	return nil
 }
 
-// run brings the lab up and says how to go on. A lab in which the installation fails
-// stays up, to be looked at.
+// run brings the lab up and says how to go on. If an installation fails, the lab stays up for
+// inspection.
 func (b bringUp) run(ctx context.Context, s command.Streams) error {
 	begun := time.Now()
 	cluster, err := lab.Up(ctx, b.shape, b.options)
@@ -249,7 +249,7 @@ func (b bringUp) run(ctx context.Context, s command.Streams) error {
 		return err
 	}
 	failed := b.install(ctx, cluster)
-	// Whoever interrupts it here gets what an interruption before gives: nothing.
+	// An interrupt here removes the lab, as an earlier one does.
 	if failed != nil && ctx.Err() != nil && !b.options.Keep {
 		return errors.Join(failed, cluster.Down(context.WithoutCancel(ctx)))
 	}

@@ -26,8 +26,8 @@ func (f *installFlags) registerRelease(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.release, "release", "", "`FOLDER` of make package or make release to install from, instead of the programs beside this one")
 }
 
-// whyNot says why Vicinity is not to be installed in a lab of a shape; nothing if it is.
-// What makes no sense is an error before there is a lab.
+// whyNot says why Vicinity is not installed in a lab of a shape, or is empty. Invalid flags are an
+// error before there is a lab.
 func (f *installFlags) whyNot(wanted shape.Shape, options lab.Options) (string, error) {
 	why := "--vicinity=false was given"
 	if f.vicinity {
@@ -61,7 +61,6 @@ func (f *installFlags) validate() error {
 	return nil
 }
 
-// installer installs Vicinity, or says why it does not.
 func (f *installFlags) installer(why string) func(context.Context, *lab.Cluster) error {
 	return func(ctx context.Context, cluster *lab.Cluster) error {
 		if why != "" {

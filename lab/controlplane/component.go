@@ -26,8 +26,8 @@ type component struct {
 	mounts func() (string, error)
 	// ready returns an error until the component works.
 	ready func(ctx context.Context) error
-	// missedZone, if any, reports whether the component missed an event while it started,
-	// and must be restarted.
+	// missedZone, if any, reports whether the component missed an event while it started, and must be
+	// restarted.
 	missedZone func(ctx context.Context, pid int) (bool, error)
 }
 
@@ -109,8 +109,8 @@ func (c *ControlPlane) find(name string) (component, error) {
 	return all[i], nil
 }
 
-// Start starts the control plane without what runs on nodes, and returns
-// when the API is ready; Wait waits for the rest. What already runs is left alone.
+// Start starts the control plane without the parts of nodes, and returns when the API is ready; Wait
+// waits for the rest. It leaves running components alone.
 func (c *ControlPlane) Start(ctx context.Context) error {
 	// The gateway starts without any other component.
 	if err := c.startAll(c.named(Etcd, Gateway)...); err != nil {
@@ -125,7 +125,7 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 	if err := c.waitAll(ctx, c.named(KubeAPIServer, Gateway)...); err != nil {
 		return err
 	}
-	// Only now: without an API they would retry with growing pauses.
+	// Not earlier: without an API they would retry with growing pauses.
 	return c.startAll(c.named(ControllerManager, Scheduler)...)
 }
 
@@ -133,7 +133,7 @@ func (c *ControlPlane) named(names ...string) []component {
 	return slices.DeleteFunc(c.components(), func(component component) bool { return !slices.Contains(names, component.name) })
 }
 
-// StartNodes starts the agent, and missing kubelets with what runs their containers.
+// StartNodes starts the agent, missing kubelets, and the runtime of their containers.
 func (c *ControlPlane) StartNodes(ctx context.Context) error {
 	if err := c.startAll(append(c.agents(), c.runtimes()...)...); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (c *ControlPlane) StartNodes(ctx context.Context) error {
 // StartProxies starts missing kube-proxies. Each waits for its Node to appear in the API.
 func (c *ControlPlane) StartProxies() error { return c.startAll(c.proxies()...) }
 
-// Wait waits until all components are ready. It does not ask for the many nodes of the agent.
+// Wait waits until all components are ready. It does not wait for the agent's nodes.
 func (c *ControlPlane) Wait(ctx context.Context) error {
 	return c.waitAll(ctx, slices.DeleteFunc(c.components(), func(component component) bool { return component.name == Agent })...)
 }
@@ -203,9 +203,8 @@ func (c *ControlPlane) startAll(components ...component) error {
 // systemPath may be missing in the PATH of users other than root.
 const systemPath = "/usr/sbin"
 
-// Environment is that of all processes of a lab. It inherits little: with an HTTP proxy
-// components would not reach each other, and KUBECONFIG or the variables of a pod would
-// lead to other clusters.
+// Environment is the environment of all processes of a lab. It inherits little: an HTTP proxy would
+// separate the components, and KUBECONFIG or a pod's variables would lead to other clusters.
 func Environment() []string {
 	variables := []string{"PATH=" + os.Getenv("PATH") + string(os.PathListSeparator) + systemPath}
 	for _, name := range []string{"HOME", "TMPDIR"} {
@@ -232,7 +231,7 @@ func (c *ControlPlane) wait(ctx context.Context, component component) error {
 	ticker := time.NewTicker(readyPoll)
 	defer ticker.Stop()
 	var last error
-	var since time.Time // that it is ready
+	var since time.Time // of being ready
 	for {
 		err := component.ready(ctx)
 		if err == nil {
@@ -251,7 +250,7 @@ func (c *ControlPlane) wait(ctx context.Context, component component) error {
 				since = time.Time{}
 			}
 		} else if ctx.Err() == nil || last == nil {
-			// An error because the context has ended does not replace an earlier one.
+			// The end of the context must not replace an earlier error.
 			last = err
 		}
 		if !running.Alive() {
@@ -347,9 +346,8 @@ func (c *ControlPlane) readyAt(client *client, url string) func(context.Context)
 	return func(ctx context.Context) error { return client.get(ctx, url) }
 }
 
-// controllerManagerReady also waits for what the controller-manager makes for new pods:
-// without a service account none is admitted, and without the authority's certificate none
-// starts.
+// controllerManagerReady also waits for the objects that new pods need: without a service account no
+// pod is admitted, and without the authority's certificate no pod starts.
 func (c *ControlPlane) controllerManagerReady(ctx context.Context) error {
 	if err := c.anonymous.get(ctx, "https://"+c.addrs.controllerManager.String()+"/healthz"); err != nil {
 		return err
@@ -376,8 +374,8 @@ func (c *ControlPlane) proxyReady(ctx context.Context, namespace string) error {
 	return c.Get(ctx, namespace, "https://"+service.String()+"/readyz")
 }
 
-// Get asks from a network namespace, or from the host's if that is empty, without a certificate. It
-// is an error unless the status is 2xx.
+// Get sends a request without a certificate from a network namespace, or from the host if that is
+// empty. It fails unless the status is 2xx.
 func (c *ControlPlane) Get(ctx context.Context, namespace, url string) error {
 	from, err := newClient(c.dial(namespace), c.ca, nil)
 	if err != nil {

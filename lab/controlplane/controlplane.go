@@ -58,8 +58,8 @@ type Config struct {
 	Gateway []string
 	// Runtime is the command that runs the containers of all nodes, cri.Run.
 	Runtime []string
-	// Agent is the command that stands in for nodes without network. AgentReady returns an
-	// error until it does.
+	// Agent is the command that stands in for nodes without network. AgentReady returns an error until
+	// it works.
 	Agent      []string
 	AgentReady func(context.Context) error
 }
@@ -72,12 +72,12 @@ type ControlPlane struct {
 	namespace string
 
 	ca []byte
-	// admin may do anything; anonymous has no certificate, and may read health.
+	// admin has all rights; anonymous has no certificate and may read health.
 	admin, anonymous *client
 }
 
-// New makes the control plane of a lab, with what is missing of its certificates and
-// configuration files. It starts nothing.
+// New makes the control plane of a lab, and its missing certificates and configuration files. It
+// starts nothing.
 func New(config Config) (*ControlPlane, error) {
 	c := &ControlPlane{config: config, addrs: endpointsOf(config.Shape, config.Port)}
 	c.flags = flags{shape: config.Shape, dir: config.Dir, addrs: c.addrs}

@@ -22,8 +22,8 @@ const (
 	schedulerPort         = 10259
 )
 
-// Ports is how many consecutive ports of the host a lab may need. A lab with a network
-// needs only the first, one that is only a control plane needs them all.
+// Ports is the number of consecutive host ports that a lab may need. A lab with a network needs the
+// first; a lab that is only a control plane needs all.
 const Ports = 6
 
 // Labs use ports of the host in this range, below the ephemeral ports of Linux: a restarted
@@ -33,10 +33,9 @@ const (
 	slots     = 1250
 )
 
-// FreePort finds the first of Ports consecutive ports that are free on 127.0.0.1 and not
-// those of other labs, running or not. The search starts at a port derived from the lab's
-// name, so that a lab tends to keep its port when it is made again. The ports are not
-// reserved.
+// FreePort finds the first of Ports consecutive ports that are free on 127.0.0.1 and not used by
+// another lab, running or not. The search starts at a port derived from the lab's name, so that a lab
+// tends to keep its port. The ports are not reserved.
 func FreePort(ctx context.Context, lab string, others ...int) (int, error) {
 	hash := fnv.New32a()
 	hash.Write([]byte(lab))
@@ -71,7 +70,7 @@ type endpoints struct {
 	etcd, etcdPeer, etcdMetrics  netip.AddrPort
 	controllerManager, scheduler netip.AddrPort
 
-	// apiServer is the address of the API for components and nodes, outside that for the host.
+	// apiServer is the API's address for components and nodes, outside its address for the host.
 	apiServer, outside netip.AddrPort
 }
 

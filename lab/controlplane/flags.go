@@ -76,7 +76,8 @@ func (f flags) apiServer() []string {
 		"--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged",
 		// Calls webhooks and aggregated APIs by pod addresses: cluster IPs do not work in
-		// the fabric namespace, which has no kube-proxy.
+		// It calls webhooks and aggregated APIs by pod addresses: the fabric namespace has no
+		// kube-proxy, so cluster IPs do not work there.
 		"--enable-aggregator-routing",
 		"--default-not-ready-toleration-seconds=" + tolerate,
 		"--default-unreachable-toleration-seconds=" + tolerate,
@@ -107,11 +108,12 @@ func (f flags) controllerManager() []string {
 		"--use-service-account-credentials",
 		"--node-monitor-period="+f.shape.Timing.MonitorPeriod.Duration.String(),
 		"--node-monitor-grace-period="+f.shape.Timing.MonitorGrace.Duration.String(),
-		// The pods of a lost zone go about as soon as those of a lost node, and not those of another
-		// node every 10 seconds. A rate of 1 is none: the controller takes the limiter of a zone
-		// that is lost in part, which lets nothing pass, for one of that rate, and keeps it.
+		// Evicts the pods of a lost zone about as soon as those of a lost node, instead of one node
+		// every 10 seconds. A rate of 1 does not work: the controller mistakes the limiter of a partly
+		// lost zone, which lets nothing pass, for one of that rate, and keeps it.
 		"--node-eviction-rate=2",
-		// Autoscalers look five times as often as in other clusters: people and tests wait for them here.
+		// Autoscalers run five times as often as in other clusters: people and tests wait for them
+		// here.
 		"--horizontal-pod-autoscaler-sync-period=3s",
 		"--kube-api-qps="+strconv.Itoa(qps),
 		"--kube-api-burst="+strconv.Itoa(burst),

@@ -73,7 +73,7 @@ func (f flags) kubelet(node shape.Node) []string {
 		"topology.kubernetes.io/region": node.Region,
 	}
 	for name, value := range node.Labels {
-		// Those of Kubernetes a kubelet refuses; the Node has them already.
+		// A kubelet refuses labels of Kubernetes; the Node has them already.
 		if domain, _, _ := strings.Cut(name, "/"); !strings.HasSuffix(domain, "kubernetes.io") && !strings.HasSuffix(domain, "k8s.io") {
 			labels[name] = value
 		}
@@ -119,8 +119,8 @@ func (f flags) prepareKubelets(ca *Authority) error {
 	return nil
 }
 
-// RemoveNode removes the configuration and the certificate of a node's kubelet: a later node
-// of its name has other addresses.
+// RemoveNode removes the configuration and the certificate of a node's kubelet: a later node with this
+// name has other addresses.
 func (c *ControlPlane) RemoveNode(node shape.Node) error {
 	var failed []error
 	pki := c.config.Dir.PKI(cri.KubeletOf(node.Name))
@@ -132,8 +132,8 @@ func (c *ControlPlane) RemoveNode(node shape.Node) error {
 	return errors.Join(failed...)
 }
 
-// kubeletConfig turns off what concerns the machine: control groups, a lack of disk or
-// memory, and rules of iptables.
+// kubeletConfig turns off features that would affect the machine: control groups, evictions for disk
+// or memory, and iptables rules.
 func (f flags) kubeletConfig(node shape.Node) ([]byte, error) {
 	folder := path.Join(cri.KubeletFolder, node.Name)
 	dns := make([]string, 0, 2)
@@ -169,9 +169,9 @@ func (f flags) kubeletConfig(node shape.Node) ([]byte, error) {
 
 		// A quarter of the lease's duration is the period of its renewal.
 		"nodeLeaseDurationSeconds": int(f.shape.Timing.LeaseDuration.Seconds()),
-		// How soon a node is ready again that the control plane has lost sight of.
+		// A node that was lost is ready again after this time.
 		"nodeStatusUpdateFrequency": "2s", "nodeStatusReportFrequency": "1m",
-		// How soon volumes follow their objects.
+		// Volumes follow their objects after this time.
 		"syncFrequency": "10s",
 	}
 	if _, err := os.Stat(cri.MachineResolver); err != nil {

@@ -23,7 +23,7 @@ func (n *node) adopt() error {
 			n.slots.Hold(s.Slot)
 		}
 		if !s.Made {
-			// The kubelet makes another in place of one that was not finished.
+			// The kubelet makes another one.
 			if err := n.end(s); err != nil {
 				return err
 			}

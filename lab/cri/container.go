@@ -23,7 +23,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// container is a container of a sandbox. The node's lock guards what changes.
+// container is a container of a sandbox. The node's lock guards fields that change.
 type container struct {
 	containerRecord
 	sandbox *sandbox
@@ -34,11 +34,11 @@ type container struct {
 	begun, finished time.Time
 	process, keeper processID
 	exitCode        int32
-	// failure is why the container could not be started.
+	// failure says why the container could not be started.
 	failure string
 }
 
-// containerRecord is what a later runtime reads, beside what the keeper records.
+// containerRecord is for a later runtime, beside the keeper's records.
 type containerRecord struct {
 	ID      string                      `json:"id"`
 	Created time.Time                   `json:"created"`
@@ -47,10 +47,10 @@ type containerRecord struct {
 
 const containerFile = "container.json"
 
-// temporary are the folders that a container has of its own, in its folder, in place of the machine's.
+// temporary are folders that a container has of its own, in place of the machine's.
 var temporary = []struct{ name, target string }{{"tmp", "/tmp"}, {"var-tmp", "/var/tmp"}}
 
-// makeFolders makes the container's folder, and in it those that no other container has.
+// makeFolders makes the container's folder, and its own folders in it.
 func (c *container) makeFolders() error {
 	for _, t := range temporary {
 		folder := filepath.Join(c.folder, t.name)
@@ -75,8 +75,8 @@ func (c *container) logPath() string {
 	return filepath.Join(c.sandbox.Config.LogDirectory, c.Config.LogPath)
 }
 
-// imageName is the name in the pod's specification. The kubelet otherwise names an image by
-// its identity.
+// imageName is the name in the pod's specification. Otherwise the kubelet would name the image by its
+// ID.
 func (c *container) imageName() string {
 	return cmp.Or(c.Config.GetImage().GetUserSpecifiedImage(), c.Config.GetImage().GetImage())
 }
@@ -107,12 +107,12 @@ func (n *node) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerR
 	return &runtimeapi.CreateContainerResponse{ContainerId: c.ID}, nil
 }
 
-// makeSources makes the folders of hostPath volumes without a type that are not there: a kubelet
-// leaves that to the runtime.
+// makeSources makes missing folders of hostPath volumes without a type: a kubelet leaves that to the
+// runtime.
 func makeSources(volumes []*runtimeapi.Mount) error {
 	for _, v := range volumes {
 		if _, err := os.Stat(v.HostPath); !errors.Is(err, fs.ErrNotExist) {
-			continue // the start of the container says what else is wrong with it
+			continue // the start of the container reports other faults
 		}
 		if err := os.MkdirAll(v.HostPath, 0o755); err != nil {
 			return fmt.Errorf("making the folder of a hostPath volume: %w", err)
@@ -142,7 +142,7 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	}
 	resolver := filepath.Join(s.folder, resolverFile)
 	if _, err := os.Stat(resolver); errors.Is(err, fs.ErrNotExist) && image.Alone {
-		resolver = MachineResolver // which others see among the machine's files
+		resolver = MachineResolver // other containers see it among the machine's files
 	}
 	if _, err := os.Stat(resolver); err == nil {
 		spec.Mounts = append(spec.Mounts, mount{Source: resolver, Target: MachineResolver})
@@ -183,7 +183,7 @@ func (n *node) setProcesses(spec *programSpec, s *sandbox, options *runtimeapi.N
 	return nil
 }
 
-// mountsOfImage are those that the pod's volumes do not cover.
+// mountsOfImage returns the mounts that the pod's volumes do not cover.
 func mountsOfImage(image image.Image, volumes []*runtimeapi.Mount) []mount {
 	var mounts []mount
 	add := func(source, target string) {
@@ -203,8 +203,8 @@ func mountsOfImage(image image.Image, volumes []*runtimeapi.Mount) []mount {
 	return mounts
 }
 
-// environmentOf is that of a container: the image's, what tells the lab's own programs
-// where they run, and the pod's. A later entry replaces an earlier one.
+// environmentOf joins the image's environment, the location for the lab's own programs, and the pod's.
+// A later entry replaces an earlier one.
 func (n *node) environmentOf(c *container, image []string) []string {
 	pod := c.sandbox.Config.GetMetadata()
 	addrs := c.sandbox.Addresses
@@ -259,7 +259,7 @@ func (n *node) containersOf(s *sandbox) []*container {
 	return found
 }
 
-// StartContainer starts a container. One that cannot be started has ended.
+// StartContainer starts a container. If that fails, the container has ended.
 func (n *node) StartContainer(_ context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
 	c, err := n.findContainer(r.ContainerId)
 	if err != nil {
@@ -312,7 +312,7 @@ func (n *node) watch(c *container, reap func()) {
 	}()
 }
 
-// readExit reads how a container ended whose keeper has ended.
+// readExit reads how a container ended, after the end of its keeper.
 func readExit(folder string, process processID) (exitReport, error) {
 	var e exitReport
 	err := readJSON(filepath.Join(folder, endFile), &e)
@@ -381,7 +381,7 @@ func stopSignal(config *runtimeapi.ContainerConfig) unix.Signal {
 	return unix.SIGTERM
 }
 
-// RemoveContainer removes a container, which is killed if it runs.
+// RemoveContainer removes a container, and kills it if it runs.
 func (n *node) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	c, err := n.findContainer(r.ContainerId)
 	if err != nil {
@@ -482,12 +482,13 @@ func (n *node) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContain
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }
 
-// ListContainerStats measures nothing. A kubelet takes an error for a runtime that fails.
+// ListContainerStats returns nothing: the lab measures nothing, and an error would mark the runtime as
+// failed.
 func (n *node) ListContainerStats(context.Context, *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
 	return &runtimeapi.ListContainerStatsResponse{}, nil
 }
 
-// UpdateContainerResources has nothing to limit.
+// UpdateContainerResources does nothing: the lab limits nothing.
 func (n *node) UpdateContainerResources(context.Context, *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }

@@ -67,13 +67,13 @@ func (c command) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	started, _ := findProcess(cmd.Process.Pid) // one that ended is nobody
+	started, _ := findProcess(cmd.Process.Pid) // an ended process has no ID
 	if !c.process.isAlive() {
 		// The container ended in the meantime, and its keeper did not see this process.
 		_ = started.killGroup()
 	}
 	ended := make(chan error, 1)
-	// Whatever the client does: a container does not end before its processes are waited for.
+	// Even if the client is gone: a container must not end before its processes are reaped.
 	go func() { ended <- cmd.Wait() }()
 	select {
 	case err = <-ended:

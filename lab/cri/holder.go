@@ -31,8 +31,8 @@ func HoldProcesses() error {
 	return nil
 }
 
-// holdProcesses makes the PID namespace that the containers of a sandbox share, and records its
-// first process.
+// holdProcesses makes the PID namespace that the containers of a sandbox share, and records its first
+// process.
 func (r *host) holdProcesses(s *sandbox) error {
 	pipe, recorded, err := os.Pipe()
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *host) holdProcesses(s *sandbox) error {
 	return err
 }
 
-// releaseProcesses kills what is left in the PID namespace that the containers of a sandbox share.
+// releaseProcesses kills the remaining processes of that PID namespace.
 func (s *sandbox) releaseProcesses() error {
 	if s.FirstProcess == nil {
 		return nil

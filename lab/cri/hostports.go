@@ -30,8 +30,7 @@ var protocolNumbers = map[runtimeapi.Protocol]int{
 	runtimeapi.Protocol_TCP: unix.IPPROTO_TCP, runtimeapi.Protocol_UDP: unix.IPPROTO_UDP, runtimeapi.Protocol_SCTP: unix.IPPROTO_SCTP,
 }
 
-// loopback is the node for its own processes. IPv6 has nothing like route_localnet, so ::1 does
-// not lead to pods.
+// loopback is for the node's own processes. IPv6 has no route_localnet, so ::1 does not lead to pods.
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // elements are the elements of the rules: the port, and the traffic that is masqueraded.
@@ -48,7 +47,7 @@ func (p hostPort) elements() (port, returns string) {
 	return port, fmt.Sprintf("inet vicinity-host-ports returns%d { %s . %s }\n", family, source, p.pod.Addr())
 }
 
-// hostPorts returns the node's ports that a pod asks for, given the addresses of both.
+// hostPorts returns the host ports of a pod, given the addresses of the node and the pod.
 func hostPorts(mappings []*runtimeapi.PortMapping, node, addrs []netip.Addr) []hostPort {
 	var ports []hostPort
 	for _, p := range mappings {
@@ -79,7 +78,7 @@ func (n *node) hostPorts(s *sandbox) []hostPort {
 	return hostPorts(s.Config.PortMappings, n.shape.NodeAddrs(n.Node), s.Addresses)
 }
 
-// openPorts leads the node's ports that a pod asks for to the pod. That another pod has one is an error.
+// openPorts forwards host ports to the pod. It fails if another pod has one.
 func (n *node) openPorts(s *sandbox) error {
 	ports, changes := n.hostPorts(s), ""
 	if len(ports) == 0 {
@@ -89,7 +88,7 @@ func (n *node) openPorts(s *sandbox) error {
 		port, returns := p.elements()
 		changes += "create element " + port + "add element " + returns
 	}
-	// Before: a runtime that ends in between leaves a record of them.
+	// Recorded before the change: a runtime that ends in between must find them.
 	s.PortsOpen = true
 	if err := s.save(); err != nil {
 		return err
@@ -99,7 +98,7 @@ func (n *node) openPorts(s *sandbox) error {
 			s.PortsOpen = false
 			return err
 		}
-		// Lets the node's traffic for 127.0.0.1 leave it.
+		// This lets the node's traffic for 127.0.0.1 leave it.
 		return os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0)
 	})
 	if err != nil {
@@ -114,12 +113,12 @@ func (n *node) closePorts(s *sandbox) error {
 	}
 	changes := hostPortRules
 	for _, p := range n.hostPorts(s) {
-		// To delete what is not there would be an error.
+		// Deleting a missing element would be an error.
 		port, returns := p.elements()
 		changes += "add element " + port + "delete element " + port + "add element " + returns + "delete element " + returns
 	}
 	err := fabric.InNamespace(n.namespace(), func() error { return changeRules(changes) })
-	// The rules of a removed node went with its namespace.
+	// The rules of a removed node were removed with its namespace.
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("closing the pod's ports on node %s: %w", n.Name, err)
 	}

@@ -20,9 +20,9 @@ type Images struct {
 	Program string
 	// Folder holds the programs of the images vicinity and vicinity-NAME.
 	Folder string
-	// Others are what the lab was brought up with beside its own.
+	// Others are images that the lab was brought up with.
 	Others image.Map
-	// Store has those that were loaded into the lab, which are named by their digests.
+	// Store has the images that were loaded into the lab, by digest.
 	Store image.Store
 }
 
@@ -35,8 +35,8 @@ func DefaultImages() (Images, error) {
 	return Images{Program: program, Folder: filepath.Dir(program)}, nil
 }
 
-// Resolve finds what an image runs. A digest stands for no program of this machine. The lab's
-// own images come before others.
+// Resolve returns the program of an image. A name with a digest never maps to a program of this
+// machine. The lab's own images come first.
 func (i Images) Resolve(name string) (image.Image, error) {
 	if image.Digest(name) != "" && i.Store.Folder != "" {
 		found, err := i.Store.Find(name)
@@ -66,7 +66,7 @@ func ownImage(program string, args ...string) image.Image {
 	return image.Image{Program: program, MountPath: at, EntryPoint: append([]string{at}, args...)}
 }
 
-// checked returns an image unless its program is gone.
+// checked fails if the image's program is missing.
 func checked(name string, found image.Image) (image.Image, error) {
 	if found.Program == "" {
 		return found, nil
@@ -77,8 +77,7 @@ func checked(name string, found image.Image) (image.Image, error) {
 	return found, nil
 }
 
-// imageID is the identity of an image: its name, with its digest if it was loaded. A program
-// has none.
+// imageID is the image's name, with its digest if it was loaded. A program has no digest.
 func imageID(name string) string {
 	id := "vicinity://" + shape.Image(name)
 	if digest := image.Digest(name); digest != "" {
@@ -101,7 +100,7 @@ func (n *node) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest) 
 	return &runtimeapi.ImageStatusResponse{Image: status}, nil
 }
 
-// PullImage fetches nothing. It says why an image maps to no program.
+// PullImage fetches nothing. It says why a name maps to no program.
 func (n *node) PullImage(_ context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	name := r.GetImage().GetImage()
 	if _, err := n.runtime.Images.Resolve(name); err != nil {
@@ -110,12 +109,12 @@ func (n *node) PullImage(_ context.Context, r *runtimeapi.PullImageRequest) (*ru
 	return &runtimeapi.PullImageResponse{ImageRef: imageID(name)}, nil
 }
 
-// ListImages lists none: the kubelet would remove those that it does not need.
+// ListImages returns nothing: the kubelet would remove unused images.
 func (n *node) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
 	return &runtimeapi.ListImagesResponse{}, nil
 }
 
-// ImageFsInfo says that images take no space.
+// ImageFsInfo reports that images take no space.
 func (n *node) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	none := []*runtimeapi.FilesystemUsage{{
 		Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"},

@@ -36,13 +36,11 @@ type containerSpec struct {
 	Env   []string `json:"env"`
 	// Network is the path of the network namespace; empty means that of the keeper.
 	Network string `json:"network,omitempty"`
-	// MountSpace is the path of the mount namespace that the container's begins as a copy
-	// of; empty means that of the keeper.
+	// MountSpace is the path of the mount namespace to copy; empty means that of the keeper.
 	MountSpace string  `json:"mountSpace,omitempty"`
 	Hostname   string  `json:"hostname,omitempty"`
 	Mounts     []mount `json:"mounts,omitempty"`
-	// Root is a folder that the container gets a copy of, over the machine's files, or has
-	// Alone.
+	// Root is a folder to copy over the machine's files, or, with Alone, in place of them.
 	Root  string `json:"root,omitempty"`
 	Alone bool   `json:"alone,omitempty"`
 	Log   string `json:"log"`
@@ -53,7 +51,7 @@ type containerSpec struct {
 	programSpec
 }
 
-// startReport is what a keeper records and reports when its container started or failed to.
+// startReport is the keeper's record of the start, which it also sends to the runtime.
 type startReport struct {
 	Process processID `json:"process"`
 	Keeper  processID `json:"keeper"`
@@ -61,7 +59,7 @@ type startReport struct {
 	Error   string    `json:"error,omitempty"`
 }
 
-// exitReport is what a keeper records when its container ended.
+// exitReport is the keeper's record of the end.
 type exitReport struct {
 	At       time.Time `json:"at"`
 	ExitCode int32     `json:"exitCode"`
@@ -77,8 +75,7 @@ func RunContainer(folder string) error {
 	if err := readJSON(filepath.Join(folder, specFile), &spec); err != nil {
 		return fmt.Errorf("reading the container's specification: %w", err)
 	}
-	// A hangup or an interrupt of a terminal is meant for the runtime, not for its
-	// containers.
+	// A terminal's hangup or interrupt is for the runtime, not for its containers.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE)
 	log, err := openLog(spec.Log)
 	if err != nil {
@@ -107,7 +104,7 @@ func RunContainer(folder string) error {
 	return errors.Join(err, writeJSON(filepath.Join(folder, endFile), k.wait()))
 }
 
-// report records how the start went, and tells the runtime.
+// report records the result of the start, and sends it to the runtime.
 func report(folder string, b startReport) error {
 	var err error
 	if b.Keeper, err = findProcess(os.Getpid()); err != nil {
@@ -197,20 +194,20 @@ func (k *keeper) wait() exitReport {
 			case reopenLog:
 				k.log.reopen()
 			default:
-				// The lab goes down: the log and the exit code are of no use any more.
+				// The lab goes down: the log and the exit code have no use any more.
 				_ = unix.Kill(-pid, unix.SIGKILL)
 			}
 		}
 	}()
 	awaitEnd(pid)
 	e := exitReport{At: time.Now()}
-	// The end of the first process of a PID namespace is the end of all of them.
+	// When the first process of a PID namespace ends, all others end.
 	if !k.spec.hasOwnProcesses() {
 		_ = unix.Kill(-pid, unix.SIGKILL)
 		killRemains(k.namespace)
 	}
-	// Only now, since the process ID may be reused from here on. The state says more than
-	// the error.
+	// Only now, since the process ID may be reused from here on. The state has more detail than the
+	// error.
 	_ = k.cmd.Wait()
 	e.ExitCode = exitCode(k.cmd.ProcessState)
 	return e

@@ -21,22 +21,21 @@ type mount struct {
 	OfImage bool `json:"ofImage,omitempty"`
 }
 
-// oldRoot is where the machine's root is while the container's is being made.
+// oldRoot is the place of the machine's root while the container's root is made.
 const oldRoot = "/.machine"
 
-// rootImage is the folder of an image's files, if it has one. They are put over those of the
-// machine, or are alone.
+// rootImage is the folder of an image's files, if any. The container has them over the machine's
+// files, or alone.
 type rootImage struct {
 	folder string
 	alone  bool
 }
 
-// makeRoot gives the thread, which is in a mount namespace of its own, a root that looks
-// like the machine's with the files of an image's folder, if there is one, and has the
-// mounts. The new root is an empty file system into which the machine's folders are bound
-// one by one, as is every folder that lacks a mount point: nothing is created in the
-// machine's folders. An image that is alone has its own folders bound instead, read-only, and
-// of the machine /dev, /proc and /sys.
+// makeRoot gives the thread, which is in its own mount namespace, a root that looks like the
+// machine's, with the files of an image's folder and the mounts. The new root is an empty file system.
+// The machine's folders are bound into it one by one, and a folder that lacks a mount point is
+// mirrored the same way: nothing is created in the machine's folders. For an image that is alone, its
+// own folders are bound instead, read-only, and of the machine only /dev, /proc and /sys.
 func makeRoot(scratch string, image rootImage, mounts []mount) error {
 	r := &root{writable: map[string]bool{"/": true, "/dev": true}}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -147,7 +146,7 @@ func assemble(scratch string, image rootImage) error {
 	return makeDevices(scratch + "/dev")
 }
 
-// bindMachine fills a root with the machine's files, but for devices.
+// bindMachine fills a root with the machine's files except devices.
 func bindMachine(scratch string) error {
 	machine, err := os.Open("/")
 	if err != nil {
@@ -157,11 +156,11 @@ func bindMachine(scratch string) error {
 	return mirror(machine, scratch, "dev")
 }
 
-// kernelFolders are what the kernel says, which every container has.
+// kernelFolders are the kernel's folders, which every container has.
 var kernelFolders = []string{"proc", "sys"}
 
-// bind fills a root with the image's files, which containers share and cannot change, and
-// what the kernel says.
+// bind fills a root with the image's files, which containers share and cannot change, and the kernel's
+// folders.
 func (i rootImage) bind(scratch string) error {
 	folder, err := os.Open(i.folder)
 	if err != nil {
@@ -291,8 +290,8 @@ func (r *root) copyFiles(from fs.FS) error {
 	})
 }
 
-// copyFolder makes a folder that the machine does not have. Others stay the machine's unless
-// files are put into them: a root file system has an empty proc.
+// copyFolder makes a folder that the machine lacks. Other folders stay the machine's until a file is
+// put into them: a root file system has an empty proc.
 func (r *root) copyFolder(target string, entry fs.DirEntry) error {
 	if _, err := os.Stat(target); err == nil {
 		return nil
@@ -307,8 +306,7 @@ func (r *root) copyFolder(target string, entry fs.DirEntry) error {
 	return os.Chmod(target, info.Mode().Perm())
 }
 
-// clear removes what a file takes the place of. In a folder that mirrors one of the
-// machine's, that is a mount.
+// clear removes the old entry that a file replaces. In a mirrored folder, that is a mount.
 func (r *root) clear(target string) error {
 	within, err := filepath.EvalSymlinks(filepath.Dir(target))
 	if err != nil {

@@ -84,8 +84,8 @@ func hold(path string) error {
 	return nil
 }
 
-// leaveNamespaces unmounts the names of network namespaces, which would otherwise keep the
-// networks of removed pods alive.
+// leaveNamespaces unmounts network namespaces by name. Otherwise the networks of removed pods would
+// stay alive.
 func leaveNamespaces() error {
 	file, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {

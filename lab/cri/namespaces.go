@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/lab/process"
 )
 
-// inContainer calls a function on a thread that is in the namespaces of a container's process.
-// What the thread starts is in its PID namespace, too.
+// inContainer calls a function on a thread in the namespaces of a container's process. Processes that
+// it starts are in its PID namespace, too.
 func inContainer(p processID, f func() error) error {
 	return process.OnThread(func() error {
 		if err := enterProcesses(p); err != nil {
@@ -38,16 +38,16 @@ func inContainer(p processID, f func() error) error {
 // enterProcesses makes this thread start processes in the PID namespace of another process.
 func enterProcesses(p processID) error {
 	err := process.Enter(fmt.Sprintf("/proc/%d/ns/pid", p.ID), unix.CLONE_NEWPID)
-	// Asked after the namespace was opened: now it was this process', not that of another one
-	// with the number.
+	// Checked after the namespace was opened: so it is this process' namespace, not that of another
+	// process with the same number.
 	if !p.isAlive() {
 		return p.ended()
 	}
 	return err
 }
 
-// mountNamespace identifies the mount namespace of a process, or of "thread-self". Each
-// container has its own, which all its processes are in, whatever started them.
+// mountNamespace identifies the mount namespace of a process, or of "thread-self". All processes of a
+// container are in its own mount namespace.
 func mountNamespace(of string) (string, error) {
 	return os.Readlink(filepath.Join("/proc", of, "ns/mnt"))
 }

@@ -45,7 +45,7 @@ type network interface {
 	RemovePod(node, id string) error
 }
 
-// newNode returns the runtime of a node, with the containers that an earlier one started.
+// newNode returns the runtime of a node, with the containers that an earlier runtime started.
 func newNode(r *host, s shape.Shape, one shape.Node) (*node, error) {
 	n := &node{
 		Node: one, runtime: r, shape: s, stop: func() {},
@@ -118,7 +118,7 @@ func (n *node) serve(ctx context.Context, work *sync.WaitGroup) error {
 		server.Stop()
 		_ = streamServer.Close()
 	})
-	// The process does not end before.
+	// The process ends after it.
 	work.Go(func() {
 		<-ctx.Done()
 		n.stop()
@@ -141,8 +141,7 @@ func (n *node) listenForStreams() (net.Listener, error) {
 	return listener, nil
 }
 
-// leave ends all containers of a node that was removed from the lab, and removes what there
-// is of them.
+// leave ends all containers of a removed node, and deletes their records.
 func (n *node) leave() {
 	n.stop()
 	n.mu.Lock()
@@ -161,24 +160,24 @@ func (n *node) leave() {
 	}
 }
 
-// Version says what the runtime is.
+// Version names the runtime.
 func (n *node) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "vicinity", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
 }
 
-// Status says that the runtime works.
+// Status reports that the runtime works.
 func (n *node) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true},
 	}}}, nil
 }
 
-// RuntimeConfig says how control groups would be named; there are none.
+// RuntimeConfig names the cgroup driver, although there are no control groups.
 func (n *node) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
 }
 
-// UpdateRuntimeConfig needs nothing of what the kubelet tells.
+// UpdateRuntimeConfig ignores the kubelet's settings.
 func (n *node) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }

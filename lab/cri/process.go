@@ -8,7 +8,7 @@ import (
 	"vicinity.dev/vicinity/lab/process"
 )
 
-// findProcess identifies the process that has a number now. One that has ended is an error.
+// findProcess identifies the process that has a number now. It fails if the process has ended.
 func findProcess(pid int) (processID, error) {
 	stat, err := process.ReadStat(pid)
 	if err == nil && stat.Ended() {
@@ -23,7 +23,7 @@ func (p processID) isAlive() bool {
 	return err == nil && found == p
 }
 
-// ended is what there is to say of a process that is joined, and is not there any more.
+// ended is the error of joining a process that has exited.
 func (p processID) ended() error { return fmt.Errorf("process %d: it ended", p.ID) }
 
 // exists reports whether the process runs or is a zombie.

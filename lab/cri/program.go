@@ -17,8 +17,7 @@ import (
 	"vicinity.dev/vicinity/lab/process"
 )
 
-// programSpec is what the process of a container needs, beside its arguments, to become the
-// program.
+// programSpec tells the process of a container how to become its program.
 type programSpec struct {
 	Dir    string   `json:"dir"`
 	User   *uint32  `json:"user,omitempty"`
@@ -36,10 +35,10 @@ type programSpec struct {
 // hasOwnProcesses reports whether the program is the first process of a PID namespace.
 func (s programSpec) hasOwnProcesses() bool { return !s.HostProcesses && s.ProcessesOf == nil }
 
-// specDescriptor is the pipe by which a process is told what to become.
+// specDescriptor is the pipe with the programSpec.
 const specDescriptor = 4
 
-// becoming is what a process reports before it becomes the program. Whatever follows is an error.
+// becoming is the last report before the process becomes the program. Anything after it is an error.
 const becoming = "\x00"
 
 // BecomeProgram makes this process the program of a container. It is what "vicinity-lab internal
@@ -50,7 +49,7 @@ func BecomeProgram() error {
 	unix.CloseOnExec(reportDescriptor)
 	pipe := os.NewFile(reportDescriptor, "report")
 	defer pipe.Close()
-	// A thread of its own: some of what the program inherits belongs to a thread.
+	// Some inherited properties belong to a thread.
 	err := process.OnThread(func() error { return becomeProgram(pipe) })
 	_, failed := io.WriteString(pipe, err.Error())
 	return failed
@@ -74,7 +73,7 @@ func becomeProgram(report io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The user need not be allowed to enter it.
+	// The user may lack the right to enter it.
 	if err := os.Chdir(spec.Dir); err != nil {
 		return err
 	}
@@ -130,8 +129,8 @@ func (s programSpec) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: ptr.Deref(s.User, 0), Gid: ptr.Deref(s.Group, 0), Groups: s.Groups}
 }
 
-// startProgram starts a command that becomes the program, and waits until it did. The thread
-// is in the container's other namespaces.
+// startProgram starts a command that becomes the program, and waits until it has. The thread is in the
+// container's other namespaces.
 func (k *keeper) startProgram() error {
 	report, reported, err := os.Pipe()
 	if err != nil {
@@ -180,6 +179,6 @@ func (k *keeper) command() (*exec.Cmd, error) {
 	if k.spec.hasOwnProcesses() {
 		attributes.Cloneflags = unix.CLONE_NEWPID
 	}
-	// This program, which need not be among the container's files.
+	// This program, which may be missing among the container's files.
 	return &exec.Cmd{Path: "/proc/self/exe", Args: k.spec.Starter, Env: os.Environ(), SysProcAttr: attributes}, nil
 }

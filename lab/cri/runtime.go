@@ -20,8 +20,8 @@ type Options struct {
 	State state.Dir
 	// Images maps images to programs. The default is DefaultImages and those of the lab.
 	Images Images
-	// Self is the command that runs what this package runs as processes of their own: what to
-	// run, as its commands name it, is appended. The default is "vicinity-lab internal".
+	// Self is the command to which the names of this package's own processes are appended. The default
+	// is "vicinity-lab internal".
 	Self []string
 	// Log is the standard error by default.
 	Log *slog.Logger
@@ -45,7 +45,7 @@ func (o *Options) complete(others image.Map) error {
 	return nil
 }
 
-// The processes of this package, as the command Self names them.
+// Arguments of Self.
 const (
 	keepCommand   = "container"
 	becomeCommand = "become"
@@ -97,8 +97,7 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// setNodes serves nodes that are new in the shape, and ends the containers of those that
-// are no longer in it.
+// setNodes serves new nodes of the shape, and ends the containers of removed ones.
 func (r *host) setNodes(ctx context.Context, s shape.Shape, work *sync.WaitGroup) {
 	for name, n := range r.nodes {
 		if _, ok := s.Node(name); !ok {
@@ -123,7 +122,7 @@ func (r *host) setNodes(ctx context.Context, s shape.Shape, work *sync.WaitGroup
 	r.removeOrphans(s)
 }
 
-// removeOrphans removes what is left of nodes that went while no runtime ran.
+// removeOrphans cleans up after nodes that were removed while no runtime ran.
 func (r *host) removeOrphans(s shape.Shape) {
 	records, err := readSandboxes(r.State)
 	if err != nil {

@@ -25,11 +25,11 @@ import (
 type sandbox struct {
 	sandboxRecord
 	folder string
-	// stopping guards stopping: the kubelet may ask for it twice.
+	// stopping serializes stops: the kubelet may stop a sandbox twice.
 	stopping sync.Mutex
 }
 
-// sandboxRecord is what a later runtime reads.
+// sandboxRecord is for a later runtime.
 type sandboxRecord struct {
 	ID        string                       `json:"id"`
 	Node      shape.Node                   `json:"node"`
@@ -37,11 +37,11 @@ type sandboxRecord struct {
 	Config    *runtimeapi.PodSandboxConfig `json:"config"`
 	Slot      int                          `json:"slot,omitempty"`
 	Addresses []netip.Addr                 `json:"addresses,omitempty"`
-	// PortsOpen means that ports of the node may lead to the pod.
+	// PortsOpen means that host ports may lead to the pod.
 	PortsOpen bool `json:"portsOpen,omitempty"`
-	// FirstProcess is that of the PID namespace that the containers share, if they share one.
+	// FirstProcess is the first process of the shared PID namespace, if there is one.
 	FirstProcess *processID `json:"firstProcess,omitempty"`
-	// Made means that nothing of it is missing.
+	// Made means that the sandbox is complete.
 	Made bool `json:"made,omitempty"`
 	// Stopped means that the network was removed.
 	Stopped bool `json:"stopped,omitempty"`
@@ -56,7 +56,7 @@ const (
 
 func newID() string {
 	var id [32]byte
-	_, _ = rand.Read(id[:]) // it does not fail
+	_, _ = rand.Read(id[:]) // it never fails
 	return hex.EncodeToString(id[:])
 }
 
@@ -137,12 +137,12 @@ func (n *node) makeSandbox(s *sandbox) error {
 		}
 		s.Addresses = n.shape.PodAddrs(n.Node, s.Slot)
 	}
-	// Before the network: a runtime that ends in between leaves a record of it.
+	// Recorded before the network: a runtime that ends in between must find it.
 	if err := s.save(); err != nil {
 		return err
 	}
 	if !s.inHostNetwork() {
-		// Remove what an earlier try may have made.
+		// Remove the leftovers of an earlier attempt.
 		if err := n.network.RemovePod(n.Name, s.uid()); err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func (n *node) makeSandbox(s *sandbox) error {
 // MachineResolver is the machine's resolv.conf.
 const MachineResolver = "/etc/resolv.conf"
 
-// writeResolver writes the resolv.conf of the sandbox as the kubelet says it.
+// writeResolver writes the sandbox's resolv.conf as the kubelet demands.
 func (s *sandbox) writeResolver() error {
 	said := s.Config.GetDnsConfig()
 	if said == nil {
@@ -202,7 +202,8 @@ func (n *node) end(s *sandbox) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	// Before the addresses are free: a runtime that ends in between would hold those of another.
+	// Recorded before the addresses are free: otherwise the record of an interrupted runtime could
+	// hold addresses of another pod.
 	s.Stopped = true
 	if err := s.save(); err != nil {
 		s.Stopped = false

@@ -102,7 +102,7 @@ func (s streams) Exec(ctx context.Context, id string, args []string, in io.Reade
 	return c.run(ctx)
 }
 
-// Attach attaches to no container: nothing keeps what could be written to one.
+// Attach always fails: nothing keeps the input of containers open.
 func (s streams) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommand.TerminalSize) error {
 	return errors.New("containers of a lab cannot be attached to; use kubectl exec and kubectl logs")
 }
@@ -127,8 +127,7 @@ func (s streams) PortForward(ctx context.Context, id string, port int32, stream 
 			_ = half.CloseWrite()
 		}
 	}()
-	// The end of the answer is the end: the client may have closed its side before, or
-	// never.
+	// Only the end of the answer counts: the client may have closed its side before, or never.
 	_, err = io.Copy(stream, conn)
 	return err
 }

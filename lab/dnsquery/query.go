@@ -1,7 +1,6 @@
-// Package dnsquery asks a DNS server one question.
+// Package dnsquery sends one question to a DNS server.
 //
-// A query is sent once, to one server, and an answer that was cut short stays so: what a
-// resolver would make of it is not the package's affair.
+// It sends a query once, to one server, and returns a truncated answer as it is: it is not a resolver.
 package dnsquery
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Query is a question and how it is asked.
+// Query is a question, and how to send it.
 type Query struct {
 	// Name is taken as it is: no search list is tried.
 	Name string
@@ -31,8 +30,7 @@ type Query struct {
 
 // Answer is what a server answered.
 type Answer struct {
-	Server netip.AddrPort
-	// Rcode is NOERROR, NXDOMAIN, SERVFAIL and so on.
+	Server             netip.AddrPort
 	Rcode              string
 	Truncated          bool
 	Answers, Authority []Record
@@ -45,7 +43,7 @@ type Record struct {
 	Data string
 }
 
-// Data are those of the answer's records of a type, in their order.
+// Data returns the data of the answer's records of a type, in order.
 func (a Answer) Data(kind string) []string {
 	var data []string
 	for _, r := range a.Answers {
@@ -64,8 +62,8 @@ const defaultTimeout = 2 * time.Second
 // DialFunc connects to an address and port by tcp or udp.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Ask sends the query by a connection of its own and returns the answer. That the server
-// refuses or knows no such name is an answer, and no error.
+// Ask sends the query over its own connection and returns the answer. REFUSED and NXDOMAIN are
+// answers, not errors.
 func (q Query) Ask(ctx context.Context, dial DialFunc) (Answer, error) {
 	q.Type, q.Timeout = cmp.Or(q.Type, "A"), cmp.Or(q.Timeout, defaultTimeout)
 	response, err := q.exchange(ctx, dial)

@@ -29,7 +29,7 @@ func (f *Fabric) setNodeCut(name string, cut bool) error {
 	return nil
 }
 
-// Reach is what a zone is cut off from.
+// Reach says what a zone is cut off from.
 type Reach int
 
 // The reaches of a cut.
@@ -45,7 +45,7 @@ func (f *Fabric) CutZone(zone string, reach Reach) error {
 	return f.setZoneCut(zone, true, reach == Everything)
 }
 
-// HealZone reverts CutZone. Nodes that CutNode cut off stay so.
+// HealZone reverts CutZone. Nodes that CutNode cut off stay cut off.
 func (f *Fabric) HealZone(zone string) error { return f.setZoneCut(zone, false, false) }
 
 func (f *Fabric) setZoneCut(zone string, cut, control bool) error {

@@ -30,8 +30,8 @@ type Fabric struct {
 	shape shape.Shape
 }
 
-// Up makes the network of a lab, after it removed what an earlier lab of the same name left
-// behind. If it fails, nothing is left.
+// Up makes the network of a lab, after it removed leftovers of an earlier lab with the same name. If
+// it fails, nothing is left.
 func Up(s shape.Shape) (*Fabric, error) {
 	f, err := up(s)
 	if err != nil {
@@ -71,8 +71,7 @@ func Open(s shape.Shape) (*Fabric, error) {
 	return f, nil
 }
 
-// Down removes all network namespaces of the lab with a name, if there are any. Processes
-// in them must be stopped before.
+// Down removes all network namespaces of a lab. Processes in them must be stopped before.
 func Down(lab string) error {
 	namespaces, err := Namespaces(lab)
 	if err != nil {
@@ -85,7 +84,7 @@ func Down(lab string) error {
 	return errors.Join(failed...)
 }
 
-// Namespaces returns the names of all network namespaces of the lab with a name.
+// Namespaces returns the names of all network namespaces of a lab.
 func Namespaces(lab string) ([]string, error) {
 	entries, err := os.ReadDir(shape.NamespaceFolder)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -116,14 +116,14 @@ func prepareFolder() error {
 	}
 }
 
-// setSysctls sets up the namespace of this thread. It does not write what is right already,
-// since it may be read-only.
+// setSysctls sets up the namespace of this thread. It does not write correct values again, since a
+// value may be read-only.
 func setSysctls() error {
 	for _, sysctl := range sysctls {
 		path := filepath.Join("/proc/sys", sysctl.path)
 		old, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the kernel has no IPv6, and its addresses will be refused
+			continue // the kernel has no IPv6 and will refuse IPv6 addresses
 		} else if err != nil {
 			return fmt.Errorf("setting up a network namespace: %w", withRemedy(err))
 		}
@@ -157,7 +157,7 @@ func removeNamespace(name string) error {
 	return nil
 }
 
-// withRemedy adds to an error of the kernel what to do about it.
+// withRemedy adds the remedy to an error of the kernel.
 func withRemedy(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):

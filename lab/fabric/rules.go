@@ -85,8 +85,8 @@ func newRules() rules {
 	return r
 }
 
-// inRules calls a function with a connection to the rules of the fabric, and commits what
-// it queued in one transaction.
+// inRules calls a function with a connection to the rules of the fabric, and commits the queued
+// changes in one transaction.
 func (f *Fabric) inRules(change func(*nftables.Conn, rules) error) error {
 	return InNamespace(f.namespace(), func() error { return onRules(change) })
 }
@@ -226,8 +226,7 @@ func (f *Fabric) removeNodeRules(node shape.Node) error {
 	})
 }
 
-// removeElement removes a key from a set if it is there; if it were not, the kernel would
-// refuse the whole transaction.
+// removeElement removes a key from a set if it exists; a missing key would fail the whole transaction.
 func removeElement(conn *nftables.Conn, set *nftables.Set, key []byte) error {
 	elements, err := conn.GetSetElements(set)
 	if err != nil {

@@ -1,9 +1,8 @@
-// Package image says which programs of this machine stand for container images that a lab
-// does not have itself.
+// Package image says which programs of this machine stand for container images.
 //
-// A lab pulls no images: a name maps to a program. Its own are lab/NAME and the programs of
-// Vicinity; a Map adds others, so that manifests and tests of others run unchanged. The
-// package reads and checks a Map, and finds the image of a name. It starts nothing.
+// A lab pulls no images: a name maps to a program. The lab's own images are lab/NAME and the programs
+// of Vicinity. A Map adds others, so that foreign manifests and tests run unchanged. The package reads
+// and checks a Map, and finds the image of a name. It starts nothing.
 package image
 
 import (
@@ -25,10 +24,10 @@ import (
 // Map has images in the order in which a name is compared with them.
 type Map []Image
 
-// Image is what stands for the container images whose name matches.
+// Image stands for the container images whose name matches.
 type Image struct {
-	// Name is a pattern, as of path.Match, of image names without tag and digest. One
-	// without a slash is that of the last part of the name.
+	// Name is a pattern, as of path.Match, of image names without tag and digest. A pattern without a
+	// slash matches the last part of the name.
 	Name string `json:"name"`
 	// Program is a file of this machine, which the container has at MountPath.
 	Program   string `json:"program,omitempty"`
@@ -41,11 +40,10 @@ type Image struct {
 	Args       []string `json:"args,omitempty"`
 	// Env is the environment, which the pod's replaces.
 	Env map[string]string `json:"env,omitempty"`
-	// Root is a folder whose files each container has as its own, beside and in place of
-	// those of this machine.
+	// Root is a folder whose files each container has as its own, over those of this machine.
 	Root string `json:"root,omitempty"`
-	// Alone means that a container has the files of Root and none of this machine's, and
-	// User and Group are whom it runs as. Images of a [Store] say so.
+	// Alone means that a container has only the files of Root. User and Group run it. Images of a
+	// [Store] set these.
 	Alone       bool    `json:"-"`
 	User, Group *uint32 `json:"-"`
 }
@@ -78,8 +76,7 @@ func (i Image) matches(repository string) bool {
 	return err == nil && matched
 }
 
-// Command is the command line of a container that has a command or arguments itself, or
-// none.
+// Command is the command line of a container with its own command or arguments, which may be empty.
 func (i Image) Command(command, args []string) []string {
 	if len(command) == 0 {
 		command = i.EntryPoint
@@ -158,8 +155,7 @@ func (i *Image) complete(folder string) {
 // program's folder on the machine may be closed to all but root.
 func MountPath(program string) string { return path.Join("/.image", filepath.Base(program)) }
 
-// Validate returns the first error of a complete map. It names the field, the value and
-// what is allowed.
+// Validate returns an error about the first invalid field, with its value and what is allowed.
 func (m Map) Validate() error {
 	names := map[string]bool{}
 	for at, image := range m {
@@ -228,7 +224,7 @@ func validateName(at, name string) error {
 
 func isFile(name string) bool { return path.IsAbs(name) && path.Clean(name) == name && name != "/" }
 
-// fileProblem is what is wrong with a file that is not what it should be.
+// fileProblem says what is wrong with a file.
 func fileProblem(err error, otherwise string) string {
 	var wrong *os.PathError
 	if errors.As(err, &wrong) {

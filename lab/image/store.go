@@ -23,8 +23,8 @@ import (
 	"oras.land/oras-go/v2/content/oci"
 )
 
-// Store is a folder of images that were unpacked from archives, by their digests. A container
-// of such an image has its files alone, and none of this machine.
+// Store is a folder of images that were unpacked from archives, by digest. A container of such an
+// image has only the image's files.
 type Store struct{ Folder string }
 
 // An image in a store has a folder with its files, and its configuration as OCI has it.
@@ -33,14 +33,13 @@ const (
 	configFile = "config.json"
 )
 
-// Digest is what a name of an image has after the @, if it has one.
+// Digest returns the digest of an image name, if it has one.
 func Digest(name string) string {
 	_, digest, _ := strings.Cut(name, "@")
 	return digest
 }
 
-// Find returns the image that a name pins by its digest. It is an error if the store does not
-// have it.
+// Find returns the image with the digest in a name. It fails if the store does not have it.
 func (s Store) Find(name string) (Image, error) {
 	digest, err := godigest.Parse(Digest(name))
 	if err != nil {
@@ -86,9 +85,8 @@ func userOf(text string) (user, group *uint32, err error) {
 	return numbers[0], numbers[len(numbers)-1], nil
 }
 
-// Load unpacks an archive, which is an OCI layout with one image, unless the store has the
-// image. It returns the digest, which names the image for all platforms. Every part of the
-// image is compared with the digest that it is named by.
+// Load unpacks an archive, an OCI layout with one image, unless the store has the image. It returns
+// the digest, which names the image for all platforms. It verifies the digest of every part.
 func (s Store) Load(ctx context.Context, archive string) (digest string, err error) {
 	if err := os.MkdirAll(s.Folder, 0o755); err != nil {
 		return "", err
@@ -202,7 +200,7 @@ func unpackLayer(ctx context.Context, layout *oci.ReadOnlyStore, layer ocispec.D
 	}
 }
 
-// unpackEntry makes a file or a folder. A name that leads out of the folder is an error.
+// unpackEntry makes a file or a folder. It refuses a name that leads out of the folder.
 func unpackEntry(root *os.Root, header *tar.Header, from io.Reader) error {
 	name, mode := filepath.Clean(header.Name), header.FileInfo().Mode().Perm()
 	if strings.HasPrefix(filepath.Base(name), ".wh.") {

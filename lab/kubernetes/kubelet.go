@@ -24,9 +24,9 @@ import (
 	"k8s.io/mount-utils"
 )
 
-// newKubeletCommand is the kubelet with its own flags. A lab's nodes share the machine, so
-// it manages no control groups, adjusts nothing of the machine, and measures only its disk:
-// what the node offers is the flag --capacity.
+// newKubeletCommand is the kubelet with its own flags. A lab's nodes share the machine, so it manages
+// no control groups, adjusts nothing of the machine, and measures only its disk. --capacity sets the
+// node's capacity.
 func newKubeletCommand() *cobra.Command {
 	flags := options.NewKubeletFlags()
 	capacity := map[string]string{}
@@ -66,7 +66,7 @@ func runKubelet(ctx context.Context, flags *options.KubeletFlags, capacity map[s
 	deps.Subpather = subpath.New(deps.Mounter)
 	deps.OOMAdjuster = oom.NewFakeOOMAdjuster()
 	deps.OSInterface = noLinks{}
-	// Resources of device plugins replace those that were measured.
+	// Resources of device plugins replace measured ones.
 	deps.ContainerManager = podsInRoot{cm.NewStubContainerManagerWithDevicePluginResource(resources)}
 	if deps.CAdvisorInterface, err = describeMachine(flags.HostnameOverride, flags.RootDirectory); err != nil {
 		return err
@@ -85,7 +85,7 @@ func readKubeletConfig(ctx context.Context, flags *options.KubeletFlags) (*optio
 	if err != nil {
 		return nil, err
 	}
-	// Where events of the runtime only make the kubelet look, it hears of an end at once.
+	// Where an event of the runtime only triggers a relist, events let the kubelet notice an end at once.
 	if _, ok := utilfeature.DefaultMutableFeatureGate.GetAll()["PLEGOnDemandRelist"]; ok && config.FeatureGates == nil {
 		config.FeatureGates = map[string]bool{"EventedPLEG": true}
 	}
@@ -105,8 +105,7 @@ type podsInRoot struct{ cm.ContainerManager }
 // GetPodCgroupRoot returns the name.
 func (podsInRoot) GetPodCgroupRoot() string { return "/" }
 
-// noLinks is the system without symbolic links: the kubelet would link each log in a folder
-// of the machine.
+// noLinks does not make symbolic links: the kubelet would link each log in a folder of the machine.
 type noLinks struct{ container.RealOS }
 
 // Symlink does nothing.

@@ -10,8 +10,8 @@ import (
 	cadvisortest "k8s.io/kubernetes/pkg/kubelet/cadvisor/testing"
 )
 
-// describeMachine tells a kubelet the kernel's release and the use of disks. It measures
-// neither CPU nor memory. The folder is the node's.
+// describeMachine gives a kubelet the kernel's release and disk usage. It measures neither CPU nor
+// memory. The folder is the node's.
 func describeMachine(node, folder string) (cadvisor.Interface, error) {
 	base := &cadvisortest.Fake{NodeName: node}
 	version, err := base.VersionInfo()
@@ -40,7 +40,7 @@ type machine[Version, Options, Info, Disk any] struct {
 	version *Version
 }
 
-// newMachine takes functions of the base for their types alone.
+// newMachine needs the functions of the base only for their types.
 func newMachine[Version, Options, Info, Disk any](base cadvisor.Interface, folder string, version *Version,
 	_ func(string, Options) (map[string]Info, error), _ func(string) (Disk, error),
 ) machine[Version, Options, Info, Disk] {
@@ -50,8 +50,8 @@ func newMachine[Version, Options, Info, Disk any](base cadvisor.Interface, folde
 // VersionInfo returns the versions that the node reports.
 func (m machine[Version, _, _, _]) VersionInfo() (*Version, error) { return m.version, nil }
 
-// ContainerInfoV2 describes a control group by the time alone: without it, a kubelet does not
-// look at the storage of pods.
+// ContainerInfoV2 describes a control group by the time alone: without it, a kubelet does not measure
+// the storage of pods.
 func (m machine[_, Options, Info, _]) ContainerInfoV2(name string, _ Options) (map[string]Info, error) {
 	info, err := as[Info](map[string]any{"stats": []any{map[string]any{"timestamp": time.Now()}}})
 	return map[string]Info{name: info}, err
@@ -60,8 +60,8 @@ func (m machine[_, Options, Info, _]) ContainerInfoV2(name string, _ Options) (m
 // RootFsInfo measures the disk that has the node's folder.
 func (m machine[_, _, _, Disk]) RootFsInfo() (Disk, error) { return m.GetDirFsInfo(m.folder) }
 
-// GetDirFsInfo measures the disk that has a folder. All disks have the same name, none: a
-// kubelet would handle one of the images apart.
+// GetDirFsInfo measures the disk that has a folder. All disks have the same empty name: a kubelet
+// would treat another disk of images differently.
 func (m machine[_, _, _, Disk]) GetDirFsInfo(folder string) (Disk, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(folder, &stat); err != nil {
@@ -75,7 +75,7 @@ func (m machine[_, _, _, Disk]) GetDirFsInfo(folder string) (Disk, error) {
 	})
 }
 
-// as makes a value of the fields that JSON names.
+// as makes a value from JSON fields.
 func as[T any](fields map[string]any) (T, error) {
 	var value T
 	text, err := json.Marshal(fields)

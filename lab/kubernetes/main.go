@@ -1,9 +1,7 @@
-// Command kubernetes is the control plane of a lab, its kube-proxy, kubelet and kubectl, in one
-// program: the real etcd, kube-apiserver, kube-controller-manager, kube-scheduler,
-// kube-proxy, kubelet and kubectl, built from their published Go modules. The first argument says
-// which of them a process is, what follows are the flags of that one; under the name
-// kubectl the program is kubectl. One program links what the seven share once, and is one
-// file to build, keep and find.
+// Command kubernetes is the real etcd, kube-apiserver, kube-controller-manager, kube-scheduler,
+// kube-proxy, kubelet and kubectl in one program, built from their published Go modules. The first
+// argument chooses the component, and the others are its flags; under the name kubectl the program is
+// kubectl. One program links the shared code once, and is one file to build, keep and find.
 //
 // It is a Go module of its own, so that what Kubernetes pins and replaces stays here.
 package main
@@ -47,8 +45,7 @@ func components() map[string]func() int {
 
 const kubectlName = "kubectl"
 
-// runKubectl prints errors as kubectl does: by itself, and not those of a command that
-// it ran in a pod.
+// runKubectl prints errors as kubectl does, but not those of a command that ran in a pod.
 func runKubectl() int {
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 		util.CheckErr(err) // ends the process

@@ -24,13 +24,13 @@ type client struct {
 type session struct {
 	client
 	job
-	name string // what the ids of its requests begin with
+	name string // prefix of the ids of its requests
 	mu   sync.Mutex
-	idle []*connection // the one used last at the end
+	idle []*connection // the last used one is at the end
 }
 
-// run sends until the plan is done, it is enough or the context ends. Everything is recorded when it
-// returns.
+// run sends until the plan is done, enough is closed or the context ends. When it returns, everything
+// is recorded.
 func (c *client) run(ctx context.Context, j job) {
 	s := &session{client: *c, job: j, name: rand.Text()[:8]}
 	defer s.closeIdle()
@@ -139,7 +139,7 @@ func (s *session) request(ctx context.Context, n int64) {
 		if answer.Pod != "" {
 			failure.To = &answer.Endpoint
 		}
-		_ = conn.Close() // the failure is what matters
+		_ = conn.Close() // the failure matters more
 		fail(err)
 		return
 	}
@@ -200,8 +200,8 @@ func (s *session) connection(ctx context.Context, target netip.AddrPort) (*conne
 	return conn, conn.SetDeadline(deadline)
 }
 
-// sentTwice reports whether TCP sent anything more than once, since nobody answered. It asks again for a connection
-// after a second.
+// sentTwice reports whether TCP sent anything more than once. TCP repeats an unanswered SYN after a
+// second.
 func sentTwice(conn net.Conn) bool {
 	socket, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -212,7 +212,7 @@ func sentTwice(conn net.Conn) bool {
 }
 
 func sentAgain(raw syscall.RawConn) (number uint32) {
-	// Where this fails the connection is closed already, and its request says so.
+	// If this fails the connection is closed already, and its request reports that.
 	_ = raw.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			number = info.Total_retrans
@@ -244,6 +244,6 @@ func (s *session) closeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, conn := range s.idle {
-		_ = conn.Close() // nothing more is expected of it
+		_ = conn.Close() // no more answers are expected
 	}
 }

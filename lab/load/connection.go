@@ -20,7 +20,7 @@ type connection struct {
 	net.Conn
 	reader *bufio.Reader
 	target netip.AddrPort
-	peer   *Endpoint // who answered last
+	peer   *Endpoint // that answered last
 	again  bool      // TCP sent again to open it
 }
 
@@ -34,8 +34,8 @@ type request struct {
 	last     bool // no other follows
 }
 
-// exchange sends a request and reads the answer. It returns a wrong answer too, as far as
-// it was understood, and whether the connection can be reused.
+// exchange sends a request and reads the answer. It returns a wrong answer too, as far as it was
+// understood, and whether the connection can be reused.
 func (c *connection) exchange(r request) (Answer, bool, error) {
 	line, reusable, err := c.ask(r)
 	if err != nil {
@@ -111,8 +111,8 @@ func (c *connection) askDatagram(r request) (datagram []byte, reusable bool, err
 	return buffer[:n], true, err
 }
 
-// readError classifies an error from reading: if it is not about the connection, it is
-// about what was received.
+// readError classifies an error from reading: if it is not about the connection, it is about the
+// received text.
 func readError(err error) error {
 	if kindOf(err) == Other {
 		if _, network := errors.AsType[*net.OpError](err); !network {
@@ -122,11 +122,12 @@ func readError(err error) error {
 	return err
 }
 
-// checkIdle checks an idle connection: nil if it can be used, io.EOF if the other side
-// closed it in good order, else how it broke. If the kernel cannot be asked, it is usable.
+// checkIdle checks an idle connection. It returns nil if the connection can be used, io.EOF if the
+// other side closed it in good order, or how it broke. If the kernel cannot tell, the connection is
+// usable.
 func (c *connection) checkIdle() error {
 	if c.reader.Buffered() > 0 {
-		return io.EOF // what came unasked would be taken for an answer
+		return io.EOF // an unexpected answer would be taken for the next one
 	}
 	conn, ok := c.Conn.(syscall.Conn)
 	if !ok {
@@ -144,7 +145,7 @@ func (c *connection) checkIdle() error {
 		case err != nil:
 			broken = err
 		default:
-			broken = io.EOF // the end, or something that came unasked
+			broken = io.EOF // the end, or unexpected data
 		}
 	}); err != nil {
 		return err

@@ -1,19 +1,18 @@
-// Package load sends requests over real connections from pods of a lab to a Service, and
-// measures who answers.
+// Package load sends requests over real connections from pods of a lab to a Service, and measures
+// which endpoints answer.
 //
-// A [Plan] says where to send how many requests for how long. The rate is an open loop:
-// requests leave on schedule, whether earlier ones were answered or not, so that a slow
-// Service is seen as slow instead of being asked less. Requests never leave early. What
-// could not leave in time counts as not sent, and is not made up for, unless the plan is
-// patient. Every request that
-// left and has no right answer within its timeout has failed, whatever the cause. Requests
-// go only to addresses in the plan, and a run ends by itself.
+// A [Plan] says where to send how many requests for how long. The rate is an open loop: requests leave
+// on schedule, whether earlier ones were answered or not. So a slow Service is seen as slow instead of
+// getting fewer requests. Requests never leave early. A request that could not leave in time counts as
+// not sent, and is not made up for, unless the plan is patient. A request that left and has no right
+// answer within its timeout has failed, whatever the cause. Requests go only to addresses in the plan,
+// and a run ends by itself.
 //
-// A [Source] opens connections as if from a pod. All sources add up in one [Result], which
-// [Table] renders as text.
+// A [Source] opens connections as if from a pod. All sources add up in one [Result], which [Table]
+// renders as text.
 //
-// The server is an echo, which answers with an [Answer]. The package does not start pods,
-// does not look up names or Services, and does not write to a terminal.
+// The server is an echo, which answers with an [Answer]. The package does not start pods, does not
+// look up names or Services, and does not write to a terminal.
 package load
 
 import (

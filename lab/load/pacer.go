@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// tolerance is how late a request may leave. After a short stall, requests that became due
-// are sent, but not after a long one, which would overload the Service.
+// tolerance is how late a request may leave. Requests that became due in a short stall are sent; after
+// a long one they would overload the Service.
 const tolerance = time.Second
 
 // pacer is the schedule of one source. Time is an argument.
@@ -30,8 +30,8 @@ func newPacer(j job) *pacer {
 	}
 }
 
-// due is when a request must leave after the start. It is computed from the start, so that
-// errors do not add up, and rounded up, so that no request leaves early.
+// due is the time of a request after the start. It is computed from the start, so that errors do not
+// add up, and rounded up, so that no request leaves early.
 func (p *pacer) due(n int64) time.Duration {
 	return time.Duration(math.Ceil(float64(n*int64(p.of)+int64(p.index)) / p.rate * float64(time.Second)))
 }
@@ -39,8 +39,8 @@ func (p *pacer) due(n int64) time.Duration {
 type action int
 
 const (
-	wait   action = iota // until the time returned
-	send                 // the request, which is late by the time returned
+	wait   action = iota // until the returned time
+	send                 // the request, which is late by the returned time
 	skip                 // the request, which is too late
 	finish               // nothing is left
 )

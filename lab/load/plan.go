@@ -18,7 +18,7 @@ const (
 	UDP  Protocol = "udp"
 )
 
-// Plan is what to send.
+// Plan says what to send.
 type Plan struct {
 	// Targets are used in turn. Several are for headless Services and for both families.
 	Targets  []netip.AddrPort
@@ -28,8 +28,8 @@ type Plan struct {
 	// Rate is requests per second, from all sources together.
 	Rate     float64
 	Duration time.Duration
-	// Patient sends every request, however late: to measure who answers, not how fast. The rate is then
-	// the highest one.
+	// Patient sends every request, however late, to measure which endpoints answer and not how fast.
+	// The rate is then a maximum.
 	Patient bool
 	// KeepAlive reuses connections, and sockets with UDP.
 	KeepAlive bool

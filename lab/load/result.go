@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Result is what was measured. Every request that became due is in exactly one of Answered,
-// Failures, Unsent and Abandoned, or still in flight.
+// Result is a measurement. Every request that became due is in exactly one of Answered, Failures,
+// Unsent and Abandoned, or still in flight.
 type Result struct {
-	// Start and End enclose what was measured. They are zero if nothing was.
+	// Start and End enclose the measured time. They are zero if nothing was measured.
 	Start time.Time
 	End   time.Time
 
@@ -20,9 +20,9 @@ type Result struct {
 	Unsent    Unsent
 	Abandoned int64 // when the run was stopped
 
-	// Connections were opened. Replaced are idle ones that the other side closed in good
-	// order, which is no failure. Resent are those that TCP had to ask for more than once, and
-	// those on which it sent again what was answered after half of the timeout.
+	// Connections were opened. Replaced are idle ones that the other side closed in good order, which
+	// is no failure. Resent are those whose SYN TCP repeated, and those on which TCP sent data again
+	// and got an answer after half of the timeout.
 	Connections int64
 	Resent      int64
 	Replaced    int64
@@ -39,14 +39,14 @@ type Result struct {
 // Unsent are requests that never left.
 type Unsent struct {
 	Late  int64 // this machine was too late to send them
-	Busy  int64 // as many as allowed were under way
+	Busy  int64 // too many were in flight
 	Local int64 // no port or file was left to open a connection
 }
 
 // Total is the sum.
 func (u Unsent) Total() int64 { return u.Late + u.Busy + u.Local }
 
-// Flow is how often an endpoint answered the sources of a node.
+// Flow is the number of answers of an endpoint to the sources of a node.
 type Flow struct {
 	Zone    string // of the source
 	Node    string
@@ -116,7 +116,7 @@ func fraction(part, whole int64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// Latency is that of all answers.
+// Latency merges all latencies.
 func (r Result) Latency() Histogram {
 	var all Histogram
 	for _, l := range r.Latencies {
@@ -134,7 +134,7 @@ func compareKinds(a, b Kind) int {
 	return cmp.Compare(slices.Index(kinds[:], a), slices.Index(kinds[:], b))
 }
 
-// maxExamples is how many failures are kept.
+// maxExamples limits the kept failures.
 const maxExamples = 20
 
 type recorder struct {

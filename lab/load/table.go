@@ -197,7 +197,7 @@ func orNone(text string) string { return cmp.Or(text, "-") }
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
-// milliseconds shows at least three significant digits.
+// milliseconds writes at least three significant digits.
 func milliseconds(d time.Duration) string {
 	ms := float64(d) / float64(time.Millisecond)
 	switch {

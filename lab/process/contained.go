@@ -48,7 +48,7 @@ func runsProgram(pid int, program string) bool {
 
 // hasEnv reports whether a process has all of the entries in its environment.
 func hasEnv(pid int, entries ...string) bool {
-	// What cannot be read has ended, or belongs to another user and so not to the lab.
+	// An unreadable process has ended, or belongs to another user and so not to the lab.
 	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
 		return false

@@ -234,8 +234,8 @@ func (p *Process) cleanUp() error {
 	return nil
 }
 
-// killSession kills what is left of the process' session. The number of a session is not
-// reused while the session lasts: if another process has it now, nothing is left.
+// killSession kills the rest of the process' session. The number of a session is not reused while the
+// session lasts: if another process has it now, nothing is left.
 func (p *Process) killSession() error {
 	if p.PID <= 1 {
 		return nil

@@ -19,14 +19,14 @@ import (
 	"vicinity.dev/vicinity/lab/load"
 )
 
-// echo answers with its identity. When it is asked to end, readiness fails at once, but it
-// serves for the drain time, and then until nobody has asked for a while, since other nodes
-// learn of its end late. An answer in that time is the last one of its connection, so that
-// clients with open connections lose nothing.
+// echo answers with its identity. When it is asked to end, readiness fails at once. But it serves for
+// the drain time, and then until no request has come for a while, since other nodes learn of its end
+// late. An answer in that time is the last one of its connection, so that clients with open
+// connections lose nothing.
 type echo struct {
 	self     load.Endpoint
 	draining atomic.Bool
-	asked    atomic.Int64 // when it was last asked, in nanoseconds since 1970
+	asked    atomic.Int64 // time of the last request, in nanoseconds since 1970
 
 	http  http.Server
 	tcp   net.Listener
@@ -34,8 +34,8 @@ type echo struct {
 	tasks sync.WaitGroup
 
 	mu      sync.Mutex
-	conns   map[net.Conn]bool // those of TCP
-	closing bool              // no more are taken
+	conns   map[net.Conn]bool // TCP only
+	closing bool              // new ones are refused
 }
 
 // lastCall is how long answers in flight may take after the drain time.
@@ -47,7 +47,7 @@ func runEcho(ctx context.Context, p *process) error {
 	for i, protocol := range []load.Protocol{load.HTTP, load.TCP, load.UDP} {
 		ports[i] = cmp.Or(p.env["ECHO_"+strings.ToUpper(string(protocol))+"_PORT"], strconv.Itoa(8080+i))
 	}
-	// The time to serve on after being asked to end, and then that without a request.
+	// The time to serve after being asked to end, and then the time without a request.
 	drain, err := time.ParseDuration(cmp.Or(p.env["ECHO_DRAIN"], "3s"))
 	if err != nil {
 		return fmt.Errorf("ECHO_DRAIN: %w", err)
@@ -123,7 +123,7 @@ func (e *echo) handler() http.Handler {
 			w.Header().Set("Connection", "close")
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(e.answer(load.HTTP, r.RemoteAddr, r.URL.Query().Get("id"), last)) // a client that went needs none
+		_, _ = w.Write(e.answer(load.HTTP, r.RemoteAddr, r.URL.Query().Get("id"), last)) // a client that is gone needs no answer
 	})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if e.draining.Load() {
@@ -160,7 +160,7 @@ func (e *echo) serveTCP() {
 	}
 }
 
-// trackConn keeps a connection to close it in the end, and returns false if that has come.
+// trackConn keeps a connection for finish to close, and returns false if finish has begun.
 func (e *echo) trackConn(conn net.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

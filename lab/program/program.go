@@ -64,7 +64,7 @@ func Run(ctx context.Context, c Call) int {
 
 type process struct {
 	env    map[string]string
-	out    *log.Logger // what people read in the pod's log
+	out    *log.Logger // for readers of the pod's log
 	stderr io.Writer
 }
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Bundle is a folder with a packaged chart and the archives of the images that it names, as
-// "make package" and "make release" make it.
+// Bundle is a folder of "make package" or "make release": a packaged chart, and the archives of its
+// images.
 type Bundle struct {
 	Chart Chart
 	// Images are the paths of the archives, which are OCI layouts.

@@ -52,11 +52,11 @@ func Open(path string) (Chart, error) {
 	return Chart{c}, nil
 }
 
-// Version is that of the chart.
+// Version is the chart's version.
 func (c Chart) Version() string { return c.chart.Metadata.Version }
 
-// CRDs are those of the chart, as YAML. Helm would install but never upgrade them, so the
-// caller applies them first.
+// CRDs are the chart's CRDs as YAML. Helm would install but never upgrade them, so the caller applies
+// them first.
 func (c Chart) CRDs() []string {
 	var all []string
 	for _, crd := range c.chart.CRDObjects() {

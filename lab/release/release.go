@@ -75,7 +75,7 @@ func Change(ctx context.Context, config *rest.Config, assignments ...string) err
 	return h.upgrade(ctx, last.Chart, values)
 }
 
-// Rollback brings the chart and the values of the revision before back. CRDs stay as they are.
+// Rollback restores the chart and the values of the previous revision. CRDs stay as they are.
 func Rollback(config *rest.Config) error {
 	h, err := connect(config)
 	if err != nil {

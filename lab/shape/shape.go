@@ -22,7 +22,7 @@ type Shape struct {
 	Name  string `json:"name"`
 	Zones []Zone `json:"zones"`
 	Proxy Proxy  `json:"proxy,omitempty"`
-	// DNS may be empty: then it depends on the rest, see DNSServer.
+	// DNS may be empty; DNSServer has the default.
 	DNS DNS `json:"dns,omitempty"`
 	// ControlPlaneOnly is a lab without network: it has the API, nodes and pods as objects,
 	// and needs no root.
@@ -83,7 +83,7 @@ func (p Proxy) KubeProxy() bool { return p == ProxyKubeProxy || p == ProxyBoth }
 // Vicinity reports whether vicinity-proxy runs on the nodes.
 func (p Proxy) Vicinity() bool { return p == ProxyVicinity || p == ProxyBoth }
 
-// DNS is what answers for the cluster's names.
+// DNS is the kind of the cluster's DNS server.
 type DNS string
 
 // The DNS servers.
@@ -109,8 +109,7 @@ func (s Shape) WhyNoDNS() string {
 	return ""
 }
 
-// DNSServer is the lab's DNS server: what the shape says, or else vicinity-dns where one can
-// work.
+// DNSServer is the DNS server of the shape, or vicinity-dns by default where one can work.
 func (s Shape) DNSServer() DNS {
 	switch {
 	case s.DNS != "":
@@ -182,7 +181,7 @@ func Default() Shape {
 	return s
 }
 
-// complete sets missing values. It leaves wrong ones to Validate.
+// complete sets missing values. It leaves invalid ones to Validate.
 func (s *Shape) complete() {
 	s.Name, s.Proxy = cmp.Or(s.Name, DefaultName), cmp.Or(s.Proxy, ProxyKubeProxy)
 	s.Timing = s.Timing.complete(s.FakeNodes)

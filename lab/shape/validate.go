@@ -57,8 +57,8 @@ func checkLabel(field, name string) error {
 	return nil
 }
 
-// Validate returns the first error of a complete shape. It names the field, the value and
-// what is allowed.
+// Validate returns an error about the first invalid field of a complete shape, with its value and what
+// is allowed.
 func (s Shape) Validate() error {
 	if err := ValidateName(s.Name); err != nil {
 		return err

@@ -36,7 +36,7 @@ type Lab struct {
 	Kubernetes string      `json:"kubernetes,omitempty"`
 	Created    time.Time   `json:"created"`
 	Shape      shape.Shape `json:"shape"`
-	// Images are what containers can run beside the lab's own images.
+	// Images are additional images for containers.
 	Images image.Map `json:"images,omitempty"`
 	// Port is the port of the API on the host's 127.0.0.1.
 	Port int `json:"port,omitempty"`
@@ -276,8 +276,8 @@ func (d Dir) Follow(ctx context.Context, log *slog.Logger, do func(Lab)) {
 	}
 }
 
-// Remove removes the folder, but not one that is no lab's. What marks it as a lab's goes
-// last, so that an interrupted removal can be repeated.
+// Remove removes the folder if it is a lab's. The file that marks it as a lab's goes last, so that an
+// interrupted removal can be repeated.
 func (d Dir) Remove() error {
 	entries, err := os.ReadDir(d.path)
 	if errors.Is(err, fs.ErrNotExist) {

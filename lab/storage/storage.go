@@ -35,7 +35,7 @@ const (
 	annotationMade  = "pv.kubernetes.io/provisioned-by"
 )
 
-// Options are what Run needs.
+// Options are the dependencies of Run.
 type Options struct {
 	Client kubernetes.Interface
 	// Folder is where the folders of volumes are.
@@ -115,13 +115,13 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// isWanted reports whether a claim asks for a volume that a folder can be.
+// isWanted reports whether a claim needs a volume that a folder can be.
 func isWanted(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" && claim.Annotations[annotationAsked] == Provisioner &&
 		claim.Spec.Selector == nil && (claim.Spec.VolumeMode == nil || *claim.Spec.VolumeMode == corev1.PersistentVolumeFilesystem)
 }
 
-// isOver reports whether a volume made here has no claim any more and need not be kept.
+// isOver reports whether a volume of this provisioner has lost its claim and must be deleted.
 func isOver(volume *corev1.PersistentVolume) bool {
 	return volume.Annotations[annotationMade] == Provisioner && volume.Status.Phase == corev1.VolumeReleased &&
 		volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete && volume.DeletionTimestamp == nil
@@ -171,7 +171,7 @@ func newVolume(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 }
 
 func (p *provisioner) remove(ctx context.Context, volume *corev1.PersistentVolume) error {
-	// A user may write volumes, but the runtime removes folders as root.
+	// Users may write to volumes, but the runtime removes folders as root.
 	folder := filepath.Join(p.Folder, volume.Name)
 	if volume.Spec.HostPath == nil || volume.Spec.HostPath.Path != folder {
 		return fmt.Errorf("it is no folder of its own in %s", p.Folder)

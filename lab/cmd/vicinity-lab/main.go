@@ -18,7 +18,7 @@ func main() {
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// The first signal asks the command to finish; a second one ends the program.
+	// After the first signal the command finishes; a second one kills it.
 	context.AfterFunc(ctx, stop)
 	return commands.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 }
