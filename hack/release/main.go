@@ -1,7 +1,6 @@
-// Command release makes what is published of Vicinity: images without a container engine,
-// the packaged chart that names them by digest, archives of the kubectl plugin, and what
-// describes and checks them. The targets build, images, package and release of the Makefile run
-// it, so that each program is linked once.
+// Command release makes the parts of a release: images without a container engine, the packaged chart
+// that names them by digest, archives of the kubectl plugin, and their descriptions and checksums. The
+// Makefile's targets build, images, package and release run it, so that each program is linked once.
 //
 // The same commit, built by the same version of Go, makes the same bytes.
 package main
@@ -35,7 +34,7 @@ func main() {
 	}
 }
 
-// settings are what the Makefile hands on.
+// settings come from the Makefile.
 type settings struct {
 	root, out, version, platforms string
 	registry, address, hub        string
@@ -62,7 +61,7 @@ func newCommand() *cobra.Command {
 	return command
 }
 
-// run writes into a new folder, which takes the place of the one before once all is there.
+// run writes into a new folder, which replaces the old one when it is complete.
 func (s *settings) run(write func(*release, context.Context) error) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, _ []string) (err error) {
 		ctx := command.Context()
@@ -96,8 +95,8 @@ func (s *settings) run(write func(*release, context.Context) error) func(*cobra.
 	}
 }
 
-// programs builds the programs for this machine where images take them from, and gives the folder
-// out the same files.
+// programs builds the programs for this machine in the folder that images read, and gives the output
+// folder links to the same files.
 func (s *settings) programs(command *cobra.Command, _ []string) error {
 	from, err := source.Read(command.Context(), s.root, s.version)
 	if err != nil {
@@ -121,7 +120,7 @@ func (s *settings) programs(command *cobra.Command, _ []string) error {
 	return err
 }
 
-// notices prints what a release has as THIRD_PARTY_NOTICES.
+// notices prints THIRD_PARTY_NOTICES of a release.
 func (s *settings) notices(command *cobra.Command, _ []string) error {
 	text, err := licences.Notices(s.root)
 	if err != nil {
@@ -131,13 +130,13 @@ func (s *settings) notices(command *cobra.Command, _ []string) error {
 	return err
 }
 
-// share makes one file of two names. A process that runs what the second name had goes on.
+// share links two names to one file. A process that runs the old file of the second name goes on.
 func share(file, as string) error {
 	from, err := os.Stat(file)
 	if err != nil {
 		return err
 	}
-	// Renaming one name of a file to another name of it would leave both.
+	// Renaming a file to another name of itself would leave both.
 	if to, err := os.Stat(as); err == nil && os.SameFile(from, to) {
 		return nil
 	}
@@ -150,8 +149,8 @@ func share(file, as string) error {
 	return os.Rename(as+".new", as)
 }
 
-// replaceable returns an error if a folder has something that no release wrote, since its
-// content is removed.
+// replaceable returns an error if a folder has a file that no release wrote, since its content will be
+// removed.
 func replaceable(folder string) error {
 	entries, err := os.ReadDir(folder)
 	switch {
@@ -168,8 +167,8 @@ func replaceable(folder string) error {
 	return fmt.Errorf("--out %s: it has files and no %s of a release, and its content would be removed: write another folder", folder, digestsFile)
 }
 
-// replace puts a folder in the place of another, which is removed afterwards: whenever this is
-// interrupted, the folder is whole or missing.
+// replace puts a folder in the place of another, and removes that one. If it is interrupted, the
+// folder is complete or missing.
 func replace(folder, by string) error {
 	before := folder + ".old"
 	if err := os.RemoveAll(before); err != nil {

@@ -18,7 +18,7 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// What is wrong is said before anything is built or removed.
+// Faults are reported before anything is built or removed.
 func TestSettingsAreRefusedEarly(t *testing.T) {
 	foreign := t.TempDir()
 	write(t, filepath.Join(foreign, "letter"), "kept")

@@ -26,21 +26,21 @@ import (
 	"vicinity.dev/vicinity/hack/release/source"
 )
 
-// release is one that is being made.
+// release is a release in the making.
 type release struct {
 	settings
 	source    source.Source
 	platforms []program.Platform
 	folder    string
 	say       io.Writer
-	// digests pin the images, by their names.
+	// digests pin the images, by name.
 	digests map[string]string
 }
 
-// programsFolder is beside what is made of the programs in it.
+// programsFolder is beside the folder of the release.
 const programsFolder = "programs"
 
-// The folders of a release, and the file that is with the images.
+// Folders of a release, and the file beside the images.
 const (
 	imagesFolder  = "images"
 	pluginFolder  = "plugin"
@@ -49,10 +49,10 @@ const (
 	noticesFile   = "THIRD_PARTY_NOTICES"
 )
 
-// writeImages writes the images alone.
+// writeImages writes only the images.
 func (r *release) writeImages(ctx context.Context) error { return r.images(ctx, r.folder) }
 
-// writePackage writes what a lab runs: images, and the chart that names them.
+// writePackage writes what a lab needs: images, and the chart that names them.
 func (r *release) writePackage(ctx context.Context) error {
 	if err := r.images(ctx, r.folder); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (r *release) write(name string, content []byte) error {
 	return os.WriteFile(filepath.Join(r.folder, name), content, 0o644)
 }
 
-// compile returns the folder of the compiled programs, which stays between releases.
+// compile returns the folder of the compiled programs, which is kept between releases.
 func (r *release) compile(ctx context.Context, platform program.Platform, programs ...program.Program) (string, error) {
 	folder, err := filepath.Abs(filepath.Join(filepath.Dir(r.out), programsFolder))
 	if err != nil {
@@ -124,7 +124,7 @@ func (r *release) compile(ctx context.Context, platform program.Platform, progra
 	return program.Compile(ctx, r.source, programs, platform, folder)
 }
 
-// images writes the archives of all images into a folder, and prints what they are.
+// images writes the archives of all images into a folder, and prints them.
 func (r *release) images(ctx context.Context, folder string) error {
 	folders := map[program.Platform]string{}
 	for _, platform := range r.platforms {
@@ -191,7 +191,7 @@ func listImage(table io.Writer, set image.Set) error {
 
 func megabytes(size int64) string { return fmt.Sprintf("%.1f MB", float64(size)/1e6) }
 
-// modules writes what a program consists of, if this is a whole release.
+// modules writes the SBOM of a program, if this is a full release.
 func (r *release) modules(p program.Program, platform program.Platform, file string) error {
 	if _, err := os.Stat(filepath.Join(r.folder, modulesFolder)); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -243,8 +243,8 @@ func (r *release) plugin(ctx context.Context) error {
 	return r.write(filepath.Join(pluginFolder, "vicinity.yaml"), manifest)
 }
 
-// hubRepository writes what Artifact Hub reads beside the charts of a repository, which it
-// knows by an ID of its own.
+// hubRepository writes a file that Artifact Hub reads beside the charts. It knows a repository by an
+// ID.
 func (r *release) hubRepository() error {
 	if r.hub == "" {
 		return nil
@@ -272,7 +272,7 @@ func (r *release) notes(changes changelog.Section, packaged string) string {
 
 const sumsFile = "SHA256SUMS"
 
-// sums writes the checksums of all files, and prints that of the list.
+// sums writes the checksums of all files, and prints the checksum of the list.
 func (r *release) sums() error {
 	var list strings.Builder
 	err := fs.WalkDir(os.DirFS(r.folder), ".", func(name string, entry fs.DirEntry, err error) error {

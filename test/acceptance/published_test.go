@@ -1,5 +1,6 @@
-// Package acceptance_test runs the whole program on the data sets of the published study and compares the scores with its
-// figures. The whole data set takes a minute or two on all processors, so it is left to "make soak". The small one takes seconds.
+// Package acceptance_test runs the program on the data sets of the published study and compares the
+// scores with its figures. The whole data set takes a minute or two on all processors, so only "make
+// soak" runs it. The small one takes seconds.
 package acceptance_test
 
 import (
@@ -45,7 +46,7 @@ func run(t *testing.T, args string) []row {
 	return rows
 }
 
-// near reports a figure that differs from the published one by more than that.
+// near reports a figure that differs from the published one by more than a tolerance.
 func near(t *testing.T, name string, got, published, tolerance float64) {
 	t.Helper()
 	if math.Abs(got-published) > tolerance {
@@ -53,7 +54,7 @@ func near(t *testing.T, name string, got, published, tolerance float64) {
 	}
 }
 
-// whole runs "vicinity simulate" on the whole published data set, which plain test runs skip.
+// whole runs "vicinity simulate" on the whole published data set. Plain test runs skip it.
 func whole(t *testing.T, args string) []row {
 	t.Helper()
 	if os.Getenv("E2E_SOAK") == "" {
@@ -93,7 +94,7 @@ func TestPublishedTable(t *testing.T) {
 		near(t, got.Algorithm+": overload", overload, want.Overload, 0.3)
 		slices := 0.3
 		if got.Algorithm == "local-shared" {
-			slices = 0.36 // the one mean that its steps do not give as near: 63.06
+			slices = 0.36 // the only mean that its steps do not reproduce: 63.06
 		}
 		near(t, got.Algorithm+": slices", got.Slices, want.Slices, slices)
 	}

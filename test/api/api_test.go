@@ -1,6 +1,5 @@
-// Package api_test writes good and bad objects of Vicinity's API to a real API server,
-// and sees what it takes and with what words it refuses the rest, by the schemas that
-// the chart installs.
+// Package api_test writes valid and invalid objects of Vicinity's API to a real API server with the
+// chart's schemas, and checks which it accepts and how it refuses the others.
 package api_test
 
 import (
@@ -26,7 +25,7 @@ const (
 	namespace = "default"
 )
 
-// TestAPI shares one API server among all that is written.
+// All subtests share one API server.
 func TestAPI(t *testing.T) {
 	kubernetes := rig.Start(t)
 	config := kubernetes.Config()
@@ -48,25 +47,25 @@ func TestAPI(t *testing.T) {
 	t.Run("Examples", w.testExamples)
 }
 
-// writer writes objects as a user does, and keeps what it is told.
+// writer writes objects as a user does, and keeps the warnings.
 type writer struct {
 	*kube.Client
 	objects dynamic.Interface
 	said    *warnings
 }
 
-// warnings are what the API server says about the last write that it takes.
+// warnings are those of the last accepted write.
 type warnings struct{ texts []string }
 
-// HandleWarningHeaderWithContext takes in one of them.
+// HandleWarningHeaderWithContext records a warning.
 func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
 	w.texts = append(w.texts, text)
 }
 
 var _ rest.WarningHandlerWithContext = (*warnings)(nil)
 
-// write creates or changes an object, or only asks whether it could, and returns what
-// is stored then and the warnings that came with it.
+// write creates or changes an object, or does so as a dry run. It returns the stored object and the
+// warnings.
 func (w *writer) write(ctx context.Context, resource, object string, options metav1.CreateOptions) (stored *unstructured.Unstructured, said []string, err error) {
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(object), &u.Object); err != nil {
@@ -92,15 +91,14 @@ func (w *writer) write(ctx context.Context, resource, object string, options met
 	return stored, w.said.texts, err
 }
 
-// try asks whether an object could be written.
+// try writes an object as a dry run.
 func (w *writer) try(t *testing.T, resource, object string) error {
 	t.Helper()
 	_, _, err := w.write(t.Context(), resource, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 	return err
 }
 
-// refused fails the test unless an error has all the words, none of which means that
-// there is none.
+// refused fails the test unless an error has all the words. Without words there must be no error.
 func refused(t *testing.T, err error, words ...string) {
 	t.Helper()
 	switch {
@@ -116,7 +114,7 @@ func refused(t *testing.T, err error, words ...string) {
 	}
 }
 
-// routingPolicy is one with a spec in YAML's flow style.
+// routingPolicy returns a RoutingPolicy with a spec in YAML's flow style.
 func routingPolicy(name, spec string) string {
 	return fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: RoutingPolicy, metadata: {name: %s}, spec: %s}", name, spec)
 }
@@ -200,7 +198,7 @@ func (w *writer) testRoutingPolicy(t *testing.T) {
 	}
 }
 
-// A policy of the cluster is like any other, but must say which namespaces it is for.
+// A ClusterRoutingPolicy is like a RoutingPolicy, but must select namespaces.
 func (w *writer) testClusterRoutingPolicy(t *testing.T) {
 	for _, test := range []struct {
 		spec string
@@ -220,12 +218,10 @@ func (w *writer) testClusterRoutingPolicy(t *testing.T) {
 	}
 }
 
-// clusterRoutingPolicy is one with a spec in YAML's flow style.
 func clusterRoutingPolicy(name, spec string) string {
 	return fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: ClusterRoutingPolicy, metadata: {name: %s}, spec: %s}", name, spec)
 }
 
-// budget is one with a spec in YAML's flow style.
 func budget(name, spec string) string {
 	return fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: TopologyDisruptionBudget, metadata: {name: %s}, spec: %s}", name, spec)
 }
@@ -298,7 +294,7 @@ func (w *writer) testTopologyDisruptionBudget(t *testing.T) {
 	}
 }
 
-// What a user leaves out is in what is stored.
+// Defaults are in the stored object.
 func (w *writer) testDefaults(t *testing.T) {
 	stored, _, err := w.write(t.Context(), "routingpolicies", routingPolicy("near", "{capacity: {}}"), metav1.CreateOptions{})
 	if err != nil {
@@ -362,7 +358,6 @@ func (w *writer) testPodLocator(t *testing.T) {
 	}
 }
 
-// endpoints are so many different ones.
 func endpoints(n int) string {
 	list := make([]string, n)
 	for i := range list {
@@ -371,8 +366,8 @@ func endpoints(n int) string {
 	return strings.Join(list, ", ")
 }
 
-// A field that does not exist is refused to whoever asks for strictness, as kubectl
-// does unless it is told otherwise, and left out of what is stored for the others.
+// With strict validation, which is kubectl's default, an unknown field is refused. Otherwise it is
+// dropped.
 func (w *writer) testUnknownFields(t *testing.T) {
 	refused(t, w.try(t, "routingpolicies", routingPolicy("far", "{modes: Prefer}")), `unknown field "spec.modes"`)
 	stored, said, err := w.write(t.Context(), "routingpolicies", routingPolicy("far", "{modes: Prefer}"), metav1.CreateOptions{FieldValidation: metav1.FieldValidationWarn})

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// reference is the document about the API.
 const reference = root + "/docs/reference/api.md"
 
 func readReference(t *testing.T) string {
@@ -25,15 +24,15 @@ func readReference(t *testing.T) string {
 	return string(text)
 }
 
-// schema is the part of a JSON schema that matters here.
+// schema is the part of a JSON schema that this test needs.
 type schema struct {
 	Default    any               `json:"default"`
 	Properties map[string]schema `json:"properties"`
 	Items      *schema           `json:"items"`
 }
 
-// fields are the paths of a schema's fields with their defaults, but for those inside
-// of what Kubernetes defines.
+// fields returns the paths of a schema's fields with their defaults, except those inside types of
+// Kubernetes.
 func (s schema) fields(path string, found map[string]string) {
 	if s.Items != nil {
 		s.Items.fields(path, found)
@@ -52,7 +51,7 @@ func (s schema) fields(path string, found map[string]string) {
 	}
 }
 
-// row is the first two cells of a row of a table, where the first is code.
+// row matches the first two cells of a row, of which the first is code.
 var row = regexp.MustCompile("(?m)^\\| `([a-zA-Z.]+)` \\| *([^|\n]*?) *\\|")
 
 // Every field of a spec is in the document, with its default, and no other. Users read the status with kubectl explain.
@@ -108,8 +107,8 @@ func TestFieldsAreDocumented(t *testing.T) {
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// The API server takes the examples of the document as they are, without a warning of its own. Vicinity's webhooks run in no
-// test of this package, so their warnings are not checked.
+// The API server accepts the examples of the document without a warning. Vicinity's webhooks do not
+// run in this package, so their warnings are not checked.
 func (w *writer) testExamples(t *testing.T) {
 	examples := yamlBlock.FindAllStringSubmatch(readReference(t), -1)
 	if len(examples) < 4 {
@@ -128,7 +127,7 @@ func (w *writer) testExamples(t *testing.T) {
 			resource = "domainrollouts"
 		}
 		_, said, err := w.write(t.Context(), resource, example[1], metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
-		// Kubernetes has words of its own about the older annotation.
+		// Kubernetes itself warns about the older annotation.
 		said = slices.DeleteFunc(said, func(text string) bool {
 			return strings.HasSuffix(text, "please use service.kubernetes.io/topology-mode instead")
 		})

@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// domainRollout is one with a spec in YAML's flow style.
 func domainRollout(name, spec string) string {
 	return fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: DomainRollout, metadata: {name: %s}, spec: %s}", name, spec)
 }
@@ -96,7 +95,6 @@ func (w *writer) testDomainRollout(t *testing.T) {
 	})
 }
 
-// domainNames are so many different ones.
 func domainNames(n int) string {
 	names := make([]string, n)
 	for i := range names {

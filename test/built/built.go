@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Program is the path of the first of some programs. It is an error if one of them is not in
-// the folder bin of the repository that the working directory is in.
+// Program returns the path of the first of some programs. It fails if one of them is not in the folder
+// bin of the repository that contains the working directory.
 func Program(names ...string) (string, error) {
 	folder, err := os.Getwd()
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package chromium drives a headless Chromium for promises that open pages as users do.
+// Package chromium drives a headless Chromium for tests that open pages as users do.
 //
-// It speaks the Chrome DevTools protocol over a pair of pipes: messages are JSON that ends with a
-// zero byte. Nothing of it runs beside the caller: messages are read while an answer is awaited.
+// It speaks the Chrome DevTools protocol over a pair of pipes: messages are JSON that ends with a zero
+// byte. It starts no goroutine: it reads messages while it waits for an answer.
 package chromium
 
 import (
@@ -30,13 +30,13 @@ type Browser struct {
 	events  []event // since the last visit
 }
 
-// event is something that the browser tells unasked.
+// event is a message of the browser that is not an answer.
 type event struct {
 	Method string
 	Params json.RawMessage
 }
 
-// message is what the browser sends: an event, or the answer to a command.
+// message is an event, or the answer to a command.
 type message struct {
 	event
 	ID     int
@@ -47,13 +47,13 @@ type message struct {
 // object is a JSON object.
 type object map[string]any
 
-// errLeft is the error of what was asked of a page that was left for another before it answered.
+// errLeft reports that the page was left before it answered.
 var errLeft = errors.New("the page was left")
 
-// apart is the time between two looks at a page.
+// apart is the interval of Until.
 const apart = 20 * time.Millisecond
 
-// leaving is what the browser says then.
+// leaving is the browser's message for errLeft.
 var leaving = []string{"Inspected target navigated or closed", "Execution context was destroyed.", "Cannot find default execution context"}
 
 // Open starts a browser that keeps its profile in a folder, until it is closed or the context ends.
@@ -76,7 +76,7 @@ func Open(ctx context.Context, folder string) (*Browser, error) {
 	b := &Browser{cancel: cancel, command: exec.CommandContext(ctx, program, args...)}
 	b.command.Env = append(os.Environ(), "HOME="+folder)
 	b.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// The browser has processes of its own, which must not outlive it: they write to the profile.
+	// The processes of the browser must not outlive it: they write to the profile.
 	b.command.Cancel = func() error { return syscall.Kill(-b.command.Process.Pid, syscall.SIGKILL) }
 	if err := b.connect(); err != nil {
 		cancel()
@@ -91,7 +91,7 @@ func Open(ctx context.Context, folder string) (*Browser, error) {
 // Close ends the browser.
 func (b *Browser) Close() error {
 	b.cancel()
-	// It was killed, so its exit code tells nothing.
+	// it was killed, so its exit code means nothing
 	var killed *exec.ExitError
 	if err := b.command.Wait(); err != nil && !errors.As(err, &killed) && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("waiting for chromium: %w", err)
@@ -122,7 +122,7 @@ func (b *Browser) connect() error {
 	return nil
 }
 
-// openPage makes the page and asks to be told what goes wrong in it.
+// openPage opens the page and subscribes to its faults.
 func (b *Browser) openPage() error {
 	var target struct{ TargetID string }
 	if err := b.call("Target.createTarget", object{"url": "about:blank"}, &target); err != nil {
@@ -141,7 +141,7 @@ func (b *Browser) openPage() error {
 	return nil
 }
 
-// call sends a command and waits for its answer, which is read into result unless that is nil.
+// call sends a command, waits for its answer, and reads it into result unless that is nil.
 func (b *Browser) call(method string, params object, result any) error {
 	b.last++
 	request := object{"id": b.last, "method": method}
@@ -190,8 +190,8 @@ func (b *Browser) read() (message, error) {
 	return m, err
 }
 
-// Visit opens an address in a window of the given width and waits until it is loaded, which has to
-// be before the page goes on to another by itself.
+// Visit opens an address in a window of the given width and waits until it is loaded. A page that goes
+// on to another one must be loaded before that.
 func (b *Browser) Visit(url string, width int) error {
 	if err := b.call("Emulation.setDeviceMetricsOverride", object{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil); err != nil {
 		return err
@@ -207,7 +207,8 @@ func (b *Browser) Visit(url string, width int) error {
 	if went.LoaderID == "" {
 		return fmt.Errorf("opening %s: the page is open already", url)
 	}
-	// The page is asked: of one in another process the event of its load may never be told, and one without scripts hears none.
+	// Poll the page: an event of a page in another process may be missing, and a page without scripts
+	// has none.
 	for state := ""; state != "complete"; time.Sleep(apart) {
 		if err := b.Evaluate("document.readyState", &state); err != nil {
 			return err
@@ -216,7 +217,7 @@ func (b *Browser) Visit(url string, width int) error {
 	return nil
 }
 
-// Evaluate runs an expression in the page and reads its value into result. A promise is awaited.
+// Evaluate runs an expression in the page, awaits a promise, and reads the value into result.
 func (b *Browser) Evaluate(expression string, result any) error {
 	var answer struct {
 		Result           struct{ Value json.RawMessage }
@@ -247,10 +248,10 @@ func (b *Browser) PressTab() error {
 	return nil
 }
 
-// Complaints are what the browser found wrong since the last visit: errors and warnings on the
-// console, exceptions, requests that failed, and requests that are not allowed.
+// Complaints returns the faults since the last visit: errors and warnings on the console, exceptions,
+// failed requests, and forbidden requests.
 func (b *Browser) Complaints(allowed func(url string) bool) ([]string, error) {
-	// What the page did until now has been reported when this is answered.
+	// After this answer, all earlier faults were reported.
 	var done bool
 	if err := b.Evaluate("true", &done); err != nil {
 		return nil, err
@@ -261,7 +262,7 @@ func (b *Browser) Complaints(allowed func(url string) bool) ([]string, error) {
 		case "Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Page.javascriptDialogOpening":
 			found = append(found, e.Method+" "+string(e.Params))
 		case "Network.loadingFailed":
-			// A stream of events of the page before ends with it.
+			// A stream of events ends with its page.
 			var failed struct{ Canceled bool }
 			if err := json.Unmarshal(e.Params, &failed); err != nil {
 				return nil, err
@@ -296,12 +297,12 @@ func (b *Browser) Screenshot(file string, height int) error {
 	return os.WriteFile(file, picture.Data, 0o644)
 }
 
-// Prefers has the page be as for users with a preference, such as the color scheme "dark".
+// Prefers emulates a preference of the user, such as the color scheme "dark".
 func (b *Browser) Prefers(feature, value string) error {
 	return b.call("Emulation.setEmulatedMedia", object{"features": []object{{"name": feature, "value": value}}}, nil)
 }
 
-// Until evaluates an expression until it is true, in whichever page is open then.
+// Until evaluates an expression until it is true, in the page that is open then.
 func (b *Browser) Until(ctx context.Context, expression string) error {
 	for {
 		var so bool

@@ -28,8 +28,7 @@ var (
 	targetName  = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 )
 
-// makeCommands are the targets that the code in a Markdown text asks make for, in
-// order: prose may make do with any words.
+// makeCommands returns the targets that the code in a Markdown text asks make for, in order.
 func makeCommands(markdown string) []string {
 	var code []string
 	fenced := false
@@ -59,7 +58,7 @@ func makeCommands(markdown string) []string {
 }
 
 func TestCommandsInDocumentsExist(t *testing.T) {
-	var targets []string // that make help lists
+	var targets []string // listed by make help
 	for _, match := range makeTarget.FindAllStringSubmatch(read(t, "Makefile"), -1) {
 		targets = append(targets, match[1])
 	}
@@ -76,7 +75,7 @@ func TestCommandsInDocumentsExist(t *testing.T) {
 	}
 }
 
-// fuzzTargets are the fuzz targets in the files of a package, as make lists them.
+// fuzzTargets returns the fuzz targets in the files of a package, as make lists them.
 func fuzzTargets(files []source) []string {
 	var targets []string
 	for _, s := range files {

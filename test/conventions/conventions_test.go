@@ -1,6 +1,5 @@
-// Package conventions_test holds the house rules of the project as tests: which
-// package may import which, what the packages that decide must not reach for, what
-// must be documented, and that the commands in the documentation exist.
+// Package conventions_test checks the rules of the project: which package may import which, what pure
+// packages must not use, what must be documented, and that the commands in the documentation exist.
 package conventions_test
 
 import (
@@ -21,36 +20,35 @@ import (
 
 const (
 	module = "vicinity.dev/vicinity"
-	// root is where the repository is for the tests of this package.
+	// root is the path of the repository.
 	root = "../.."
 )
 
-// pkg is a package as the go command lists it.
+// pkg is a package in the output of the go command.
 type pkg struct {
 	Dir        string
 	ImportPath string
 	Standard   bool
 	Imports    []string // direct
 	Deps       []string // direct and indirect
-	// The files of a package, by their kind. Ignored are those of other platforms.
+	// Files of the package by kind. Ignored are those of other platforms.
 	GoFiles, IgnoredGoFiles, TestGoFiles, XTestGoFiles []string
 }
 
-// path is the package's place in the repository.
+// path returns the package's path in the repository.
 func (p pkg) path() string {
 	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
 }
 
-// ours reports whether an import path is of this project.
+// ours reports whether an import path belongs to this project.
 func ours(importPath string) bool {
 	return importPath == module || strings.HasPrefix(importPath, module+"/")
 }
 
-// modules are the folders of those whose packages are the project's.
+// modules are the folders of the project's modules.
 var modules = []string{".", "lab", "monitoring"}
 
-// list asks the go command for all packages of the project and all that they
-// depend on.
+// list asks the go command for all packages of the project and their dependencies.
 func list(t *testing.T) []pkg {
 	t.Helper()
 	var packages []pkg
@@ -66,7 +64,6 @@ func list(t *testing.T) []pkg {
 	return packages
 }
 
-// listModule is list for one module.
 func listModule(t *testing.T, folder string) []pkg {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-buildvcs=false", "-deps",
@@ -96,17 +93,16 @@ func listModule(t *testing.T, folder string) []pkg {
 
 // source is a parsed file.
 type source struct {
-	name string // from the root of the repository
+	name string // path from the root of the repository
 	set  *token.FileSet
 	file *ast.File
 }
 
-// at is where a node of the source is, for people.
+// at returns the position of a node, for messages.
 func (s source) at(node ast.Node) string {
 	return s.set.Position(node.Pos()).String()
 }
 
-// parse parses a file whose text is given.
 func parse(t *testing.T, name, text string) source {
 	t.Helper()
 	set := token.NewFileSet()

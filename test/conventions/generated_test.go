@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// crds is where the chart has the resources of the API, and api where their types are.
+// crds is the chart's folder of CRDs, and api the folder of their types.
 const (
 	crds = "charts/vicinity/crds"
 	api  = "api/v1alpha1"
 )
 
-// isCurrent fails unless the files of a folder that were generated just now are in another.
+// isCurrent fails unless files that were just generated equal those in another folder.
 func isCurrent(t *testing.T, generated, folder string) {
 	t.Helper()
 	entries, err := os.ReadDir(generated)

@@ -5,30 +5,31 @@ import (
 	"testing"
 )
 
-// kind is what a package may do and import. A package imports packages of lower kinds, and those of its
+// kind decides what a package may do and import. A package imports packages of lower kinds, and of its
 // own kind as the comments say.
 type kind int
 
 const (
-	// wire is the API types: the words on the wire.
+	// wire is the types of the API.
 	wire kind = iota
-	// ground is pure, and imports the standard library and ground.
+	// ground is pure, and imports only the standard library and ground.
 	ground
-	// front decides for a room. It is pure, and imports API types, ground and other fronts besides.
+	// front decides for a room. It is pure, and also imports API types, ground and other fronts.
 	front
-	// kit is shared by back doors and views: clients, libraries, flags. It imports kit besides.
+	// kit is shared by back doors and views: clients, libraries, flags. It also imports kit.
 	kit
 	// judge is a view that is as pure as a front.
 	judge
-	// door is a back door of a room: it reads, calls and writes. It imports doors of its own room only.
+	// door is a back door of a room: it reads, calls and writes. It imports only doors of its own
+	// room.
 	door
 	// view prints. It imports other views, and no door.
 	view
 	// wiring is a program.
 	wiring
-	// checks import all but the lab.
+	// checks import everything but the lab.
 	checks
-	// laboratory imports all.
+	// laboratory imports everything.
 	laboratory
 )
 
@@ -36,7 +37,7 @@ var kindNames = [...]string{"wire", "ground", "front", "kit", "judge", "door", "
 
 func (k kind) String() string { return kindNames[k] }
 
-// house has the kind of each package: that of the longest folder here that the package is in.
+// house has the kind of each package: the kind of the longest folder here that contains it.
 var house = map[string]kind{
 	"api":    wire,
 	"charts": wire,
@@ -67,8 +68,8 @@ var house = map[string]kind{
 	"plugin":                    door,
 
 	"internal/disruption":             front,
-	"internal/disruption/reservation": kit, // all that evict ask the ledger
-	"internal/disruption/requester":   kit, // all that evict do it by this
+	"internal/disruption/reservation": kit, // every evicting controller uses the ledger
+	"internal/disruption/requester":   kit, // every evicting controller uses it
 	"internal/disruption/controller":  door,
 	"internal/disruption/responder":   door,
 	"internal/disruption/webhook":     door,
@@ -107,18 +108,18 @@ func kindOf(path string) (kind, bool) {
 	}
 }
 
-// roomOf is the folder that a package's room is in.
+// roomOf returns the folder of a package's room.
 func roomOf(path string) string {
 	parts := strings.SplitN(path, "/", 3)
 	return strings.Join(parts[:min(len(parts), 2)], "/")
 }
 
-// within reports whether a package is in a folder or below it.
+// within reports whether a package is in or below a folder.
 func within(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+"/")
 }
 
-// mayImport reports whether a package may import another one of the project.
+// mayImport reports whether a package may import another package of the project.
 func mayImport(from, to string) bool {
 	importer, _ := kindOf(from)
 	imported, ok := kindOf(to)

@@ -7,22 +7,20 @@ import (
 	"testing"
 )
 
-// unlinked are the folders that a command does not link, with all below them, in the
-// project or as import paths: what it does not use takes memory wherever it runs. What
-// judges what others have read has no client and no flags.
+// unlinked has the folders that a command must not link, in the project or as import paths: unused
+// code takes memory on every node. Commands that only judge have no client and no flags.
 var unlinked = map[string][]string{
 	"cmd/vicinity-proxy": {
 		"internal/allocate", "internal/simulate", "internal/routing/controller", "internal/routing/explain", "internal/routing/intent",
 		"github.com/google/cel-go",
-		// The clients of all APIs, 9 MiB on each node, and the events library, which links
-		// them too.
+		// The clients of all APIs take 9 MiB on each node, and the events library links them too.
 		"k8s.io/client-go/kubernetes", "k8s.io/client-go/tools/events",
 		"lab", "helm.sh/helm/v4",
 	},
 	"cmd/vicinity-dns": {
 		"internal/allocate", "internal/simulate", "internal/routing", "internal/proxy", "internal/disruption", "internal/cli",
 		"github.com/google/cel-go", "lab", "helm.sh/helm/v4",
-		// The providers of clouds.
+		// Cloud providers.
 		"github.com/Azure", "cloud.google.com/go", "github.com/aws/aws-sdk-go-v2/service/route53",
 	},
 	"internal/inspect":        {"k8s.io/client-go", "github.com/spf13", "github.com/prometheus"},
@@ -30,16 +28,15 @@ var unlinked = map[string][]string{
 	"cmd/vicinity-controller": {"lab", "helm.sh/helm/v4"},
 }
 
-// confined are folders, in the project or as import paths, which only files whose names
-// begin so may import. Tests may import anything.
+// confined has the folders that only files with these prefixes may import. Tests may import anything.
 var confined = map[string][]string{
 	"lab":             {"lab/"},
 	"helm.sh/helm/v4": {"lab/release/"},
-	// The tests of dashboards and rules are in a module of their own.
+	// The tests of dashboards and rules are a module of their own.
 	"github.com/prometheus/prometheus": {"monitoring/"},
 }
 
-// isConfined fails for each import of a file that only others may have.
+// isConfined fails for each import that only other files may have.
 func isConfined(t *testing.T, s source) {
 	t.Helper()
 	for _, folder := range slices.Sorted(maps.Keys(confined)) {

@@ -43,19 +43,19 @@ import (
 	scaledowncontroller "vicinity.dev/vicinity/internal/scaledown/controller"
 )
 
-// Documents of metrics: those of the controller and its webhooks, and those of the proxy.
+// Documents of metrics: of the controller with its webhooks, and of the proxy.
 const (
 	metricsDocument      = "docs/reference/metrics.md"
 	proxyMetricsDocument = "docs/reference/proxy.md"
 )
 
-// metric is what there is to say about a metric. Labels are sorted.
+// metric is a documented metric. Labels are sorted.
 type metric struct {
 	kind, labels, help string
 }
 
-// observed stands in for a manager: it hands out a client of its own and keeps what
-// is added, so that a test can have a Service synced.
+// observed stands in for a manager: it has a client of its own and keeps added runnables, so that a
+// test can sync a Service.
 type observed struct {
 	manager.Manager
 	objects []client.Object
@@ -70,10 +70,9 @@ type index struct {
 	extract client.IndexerFunc
 }
 
-// GetFieldIndexer is asked before GetClient, since an index is part of a client.
+// GetFieldIndexer is called before GetClient, since an index belongs to a client.
 func (o *observed) GetFieldIndexer() client.FieldIndexer { return o }
 
-// IndexField keeps an index for the client.
 func (o *observed) IndexField(_ context.Context, object client.Object, field string, extract client.IndexerFunc) error {
 	o.indexes = append(o.indexes, index{object, field, extract})
 	return nil
@@ -97,7 +96,7 @@ func (o *observed) Add(runnable manager.Runnable) error {
 	return o.Manager.Add(runnable)
 }
 
-// unreachable makes a manager that never asks an API server.
+// unreachable makes a manager that never calls an API server.
 func unreachable(t *testing.T, objects []client.Object) *observed {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -122,8 +121,7 @@ func unreachable(t *testing.T, objects []client.Object) *observed {
 	return &observed{Manager: mgr, objects: objects}
 }
 
-// service is one that is routed already, with endpoints in two zones, as the cluster
-// of the test has it.
+// service is a routed Service with endpoints in two zones.
 func service() []client.Object {
 	labels := map[string]string{v1alpha1.LabelRouted: "true", discoveryv1.LabelServiceName: "web"}
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: labels}, AddressType: discoveryv1.AddressTypeIPv4}
@@ -144,7 +142,7 @@ func service() []client.Object {
 	return objects
 }
 
-// ledgerOfOne knows the one budget that is asked about.
+// ledgerOfOne knows only one budget.
 type ledgerOfOne struct{}
 
 func (ledgerOfOne) Covering(string, map[string]string) []types.NamespacedName { return nil }
@@ -155,8 +153,8 @@ func (ledgerOfOne) Refresh(_ context.Context, key types.NamespacedName, _ func(*
 	return &reservation.Report{Budget: stored}, nil
 }
 
-// registered gathers what the controller and its webhooks register themselves, after a
-// Service was synced and a request answered.
+// registered gathers the metrics that the controller and its webhooks register, after a sync of a
+// Service and a request.
 func registered(t *testing.T) []*dto.MetricFamily {
 	t.Helper()
 	libraries := crmetrics.Registry
@@ -211,7 +209,7 @@ func registered(t *testing.T) []*dto.MetricFamily {
 	return families
 }
 
-// registeredByProxy gathers what a proxy registers.
+// registeredByProxy gathers the metrics that a proxy registers.
 func registeredByProxy(t *testing.T) []*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -227,7 +225,6 @@ func registeredByProxy(t *testing.T) []*dto.MetricFamily {
 	return families
 }
 
-// metricsOf are the metrics of families, by name.
 func metricsOf(families []*dto.MetricFamily) map[string]metric {
 	all := map[string]metric{}
 	for _, family := range families {
@@ -243,7 +240,7 @@ func metricsOf(families []*dto.MetricFamily) map[string]metric {
 
 var metricRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (\\w+) \\| ?([^|]*?) ?\\| ([^|]*) \\|$")
 
-// documentedMetrics are those that tables of a document have in their rows.
+// documentedMetrics returns the metrics in the tables of a document.
 func documentedMetrics(document string) map[string]metric {
 	all := map[string]metric{}
 	for _, row := range metricRow.FindAllStringSubmatch(document, -1) {
@@ -257,7 +254,7 @@ func documentedMetrics(document string) map[string]metric {
 func TestMetricsAreDocumentedAndWellNamed(t *testing.T) {
 	for document, families := range map[string][]*dto.MetricFamily{metricsDocument: registered(t), proxyMetricsDocument: registeredByProxy(t)} {
 		documented := documentedMetrics(read(t, document))
-		// Connections make these two, which the tests of accounting list.
+		// Connections create these two, which the tests of accounting list.
 		delete(documented, "vicinity_proxy_connections_total")
 		delete(documented, "vicinity_proxy_bytes_total")
 		registered := metricsOf(families)
@@ -271,7 +268,7 @@ func TestMetricsAreDocumentedAndWellNamed(t *testing.T) {
 				t.Errorf("%s is in %s and nobody registers it", name, document)
 			}
 		}
-		// The names that the proposal to Kubernetes has pass it too, so nothing is excepted.
+		// The metric names of the Kubernetes proposal pass too, so there is no exception.
 		problems, err := promlint.NewWithMetricFamilies(families).Lint()
 		if err != nil {
 			t.Fatal(err)

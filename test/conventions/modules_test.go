@@ -11,20 +11,20 @@ import (
 	"testing"
 )
 
-// apart are the module files that may require other versions than the rest, each with the cause.
+// apart has the module files that may require other versions, with the reason.
 var apart = map[string]string{
 	"hack/tools/go.mod":         "each tool is built with the libraries that its authors chose, and the project links none of them",
 	"lab/kubernetes/oldest.mod": "an older release of Kubernetes comes with older libraries",
 }
 
-// required maps modules to the versions that a module file has compiled.
+// required maps modules to the versions that a module file compiles.
 type required map[string]string
 
-// haveOneVersion fails for the modules that files by name require in different versions, which are compiled once for each
-// version, and for the files in apart that need not be there.
+// haveOneVersion fails for modules that files require in different versions, since each version is
+// compiled. It also fails for files in apart that do not differ.
 func haveOneVersion(t *testing.T, files map[string]required) {
 	t.Helper()
-	// users has the files that require a module, by its versions.
+	// users has the files that require a module, by version.
 	users := map[string]map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if apart[name] != "" {
@@ -58,8 +58,8 @@ func haveOneVersion(t *testing.T, files map[string]required) {
 	}
 }
 
-// readModuleFile asks the go command for the versions in a module file. The version of a replacement by another module
-// is path@version, and a replacement by a folder has none.
+// readModuleFile asks the go command for the versions in a module file. The version of a replacement
+// by another module is path@version; a replacement by a folder has none.
 func readModuleFile(t *testing.T, name string) required {
 	t.Helper()
 	type version struct{ Path, Version string }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// parsers are the fuzz targets of what others write than the program that reads it: for each annotation, and each spec, of the API
-// the directory and the target. What no target is for is compared with fixed values, or not read at all, and says so.
+// parsers has the fuzz target of each annotation and spec of the API, as directory and target. A value
+// without a target is compared with constants or not read, and the entry says so.
 var parsers = map[string]string{
 	"AnnotationSameNode":           "./internal/routing/intent FuzzRequestOf",
 	"AnnotationSameZone":           "./internal/routing/intent FuzzRequestOf",
@@ -49,14 +49,14 @@ var parsers = map[string]string{
 	"PrometheusGate":               "./internal/rollout/controller FuzzAnswer",
 }
 
-// readers are targets of what is no part of the API: what clients ask, what networks and the kernel say, and files.
+// readers are targets for other input: queries of clients, networks, the kernel, and files.
 var readers = []string{
 	"./internal/names FuzzParse", "./internal/endpoint FuzzChoose", "./internal/names/location FuzzOfNode", "./internal/routing/webhook/endpointslice FuzzReview",
 	"./internal/disruption/convert FuzzConvert", "./internal/cli/manifest FuzzRead", "./internal/proxy/kernel FuzzReplies",
 	"./internal/proxy/netlink FuzzReplies", "./internal/proxy/accounting FuzzConnection", "./plugin/vicinity FuzzCorefile",
 }
 
-// written are the annotations and the specs that a file of the API declares.
+// written returns the annotations and specs that a file of the API declares.
 func written(file *ast.File) (names []string) {
 	for _, declaration := range file.Decls {
 		declared, ok := declaration.(*ast.GenDecl)

@@ -10,22 +10,22 @@ import (
 	"testing"
 )
 
-// isPureKind reports whether the packages of a kind are pure: the same input gives the same outcome, wherever
-// and whenever they are called.
+// isPureKind reports whether packages of a kind are pure: the same input gives the same outcome,
+// anywhere and at any time.
 func isPureKind(k kind) bool { return k == ground || k == front || k == judge }
 
-// apiTypes are the import paths, with all below them, that pure packages besides the ground may import.
+// apiTypes are the import paths that pure packages above the ground may import.
 var apiTypes = []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/scheduling/corev1/nodeaffinity", "k8s.io/utils/net"}
 
 // workers are the folders of pure packages that may start goroutines.
 var workers = []string{"internal/simulate"}
 
-// shared are the folders of pure packages that are read while they are changed, and may
-// have locks for that; they start no goroutines.
+// shared are the folders of pure packages that may have locks, since they are read while they are
+// changed. They start no goroutines.
 var shared = map[string][]string{"internal/names/locate": {"sync"}}
 
-// workersOnly are packages that only workers may import, and shellOnly those that no pure package may,
-// each with what to do instead.
+// workersOnly are packages that only workers may import, and shellOnly packages that no pure package
+// may import, each with the alternative.
 var (
 	workersOnly = map[string]string{
 		"context":     "what is pure does not wait, so there is nothing to cancel",
@@ -51,22 +51,21 @@ var (
 	}
 )
 
-// clocks are the functions that make an outcome depend on when it is computed.
+// clocks are functions whose result depends on the time.
 var clocks = map[string][]string{
 	"time":                                 {"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"},
 	"k8s.io/apimachinery/pkg/apis/meta/v1": {"Now", "NowMicro"},
 }
 
-// seeded are the names of the random packages that do not use the source that all
-// of a program shares.
+// seeded are the names of the random packages that do not use the program's shared source.
 var seeded = []string{"ChaCha8", "New", "NewChaCha8", "NewPCG", "NewSource", "NewZipf", "PCG", "Rand", "Source", "Source64", "Zipf"}
 
 func inAny(place string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(folder string) bool { return within(place, folder) })
 }
 
-// importFault says what is wrong with an import of a pure package, and what to do, or
-// nothing. logs are the packages of the standard library that reach a logger.
+// importFault says what is wrong with an import of a pure package and what to do, or is empty. logs
+// are the packages of the standard library that reach a logger.
 func importFault(folder, imported string, logs []string) string {
 	standard := !strings.Contains(strings.Split(imported, "/")[0], ".")
 	instead, impure := shellOnly[imported]
@@ -79,7 +78,7 @@ func importFault(folder, imported string, logs []string) string {
 		return instead
 	case slices.Contains(logs, imported):
 		return "it reaches a logger; have the back door do what it is for"
-	case standard, ours(imported), k != ground && inAny(imported, apiTypes): // the house checks arrows within the project
+	case standard, ours(imported), k != ground && inAny(imported, apiTypes): // the house checks imports within the project
 		return ""
 	case k == ground:
 		return "ground imports the standard library; take what this is for as an argument"
@@ -87,7 +86,7 @@ func importFault(folder, imported string, logs []string) string {
 	return "a pure package imports the standard library and API types; take what this is for as an argument, a function or an interface"
 }
 
-// isPure fails for what a file of a pure package must not have.
+// isPure fails for impure code in a file of a pure package.
 func isPure(t *testing.T, s source, logs []string) {
 	t.Helper()
 	found := func(node ast.Node, what string) {
@@ -154,8 +153,8 @@ func loggers(packages []pkg) []string {
 	return logs
 }
 
-// makesNoBareClusters fails for clusters in a file of a shell that are made without package capacity: they
-// cannot read expressions, and so answer each CEL capacity with a fault.
+// makesNoBareClusters fails for clusters in a shell that are made without package capacity: they
+// cannot evaluate expressions, and so answer each CEL capacity with a fault.
 func makesNoBareClusters(t *testing.T, s source) {
 	t.Helper()
 	name := ""

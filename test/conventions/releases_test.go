@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The files that say which releases of Kubernetes the project is for.
+// Files that name the supported releases of Kubernetes.
 const (
 	chartFile   = "charts/vicinity/Chart.yaml"
 	installFile = "docs/install.md"
@@ -16,21 +16,21 @@ const (
 	oldestFile  = "lab/kubernetes/oldest.mod"
 )
 
-// supported is how many minor releases of Kubernetes get patches at a time.
+// supported is the number of minor releases of Kubernetes that get patches at a time.
 const supported = 3
 
 var (
 	labKubernetes = regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes v1\.(\d+)\.(\d+)$`)
-	// staged are the modules that Kubernetes is released with, by what replaces them.
+	// staged are the modules of a Kubernetes release, by the replace directives.
 	staged      = regexp.MustCompile(`(?m)^\t(k8s\.io/[a-z-]+) => k8s\.io/[a-z-]+ v0\.(\d+)\.(\d+)$`)
 	kubeVersion = regexp.MustCompile(`(?m)^kubeVersion: "(.*)"$`)
-	// install says it to people, who need not know of patches.
+	// install names the release for readers, without the patch version.
 	install = regexp.MustCompile(`Kubernetes 1\.(\d+) or newer`)
 	tested  = regexp.MustCompile(`tested with 1\.(\d+) and 1\.(\d+)`)
 )
 
-// TestReleases has files agree about the releases of Kubernetes: the oldest is what the chart asks for, people are told and a lab
-// can run; the newest is what a lab runs. TestModulesHaveOneVersion compares the libraries with the newest.
+// The oldest release is the same in the chart, the documents and the lab. The newest is the lab's.
+// TestModulesHaveOneVersion compares the libraries with the newest.
 func TestReleases(t *testing.T) {
 	// found are the groups of an expression in a file.
 	found := func(name string, expression *regexp.Regexp) []string {

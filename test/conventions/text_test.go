@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// stains are what no text of the project holds. The patterns are written so that
-// they do not match themselves.
+// stains are patterns that no text of the project may match. They are written so that they do not
+// match themselves.
 var stains = []struct {
 	pattern *regexp.Regexp
 	why     string
@@ -21,7 +21,7 @@ var stains = []struct {
 	{regexp.MustCompile(`//\s*(no[l]int|lint[:]ignore)|#no[s]ec`), "mend the code instead of the linter"},
 }
 
-// isClean fails for each stain of a text of the project.
+// isClean fails for each stain in a text of the project.
 func isClean(t *testing.T, name, text string) {
 	t.Helper()
 	n := 0
@@ -48,7 +48,8 @@ func TestTextsAreClean(t *testing.T) {
 		if entry.IsDir() && (name == ".git" || name == "bin") {
 			return filepath.SkipDir
 		}
-		// Git and the go command write .git, which is a file in a worktree, and the checksums of modules.
+		// Git and the go command write .git, which is a file in a worktree, and the checksums of
+		// modules.
 		if !entry.Type().IsRegular() || name == ".git" || strings.HasSuffix(name, ".sum") {
 			return nil
 		}

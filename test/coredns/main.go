@@ -1,8 +1,8 @@
-// Command coredns is what vicinity-dns is compared with: CoreDNS at the same version, with the
-// same plugins but for ours and with the order of plugins that CoreDNS has itself. CoreDNS' own
-// program has the plugins of cloud providers too, which take no part in a query that is not theirs.
+// Command coredns is the peer of vicinity-dns in tests and benchmarks: CoreDNS at the same version,
+// with the same plugins except ours, in the order of CoreDNS. The official program also has plugins of
+// cloud providers, which do not handle other queries.
 //
-// It is built for tests and benchmarks only, and is in no release.
+// It is in no release.
 package main
 
 import (

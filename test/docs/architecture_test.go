@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// place is a file or a folder of the repository, in backquotes or in the picture.
+// place matches a file or folder of the repository, in backquotes or in the picture.
 var place = regexp.MustCompile(`\b(?:api|charts|cmd|docs|internal|lab|monitoring|test)/[A-Za-z0-9_./-]*[A-Za-z0-9]`)
 
-// TestArchitecture looks whether what docs/architecture.md names is there.
+// Each file and folder that docs/architecture.md names exists.
 func TestArchitecture(t *testing.T) {
 	found := place.FindAllString(text(t, "docs/architecture.md"), -1)
 	if len(found) < 30 {

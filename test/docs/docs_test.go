@@ -1,4 +1,4 @@
-// Package docs_test runs the commands that the documentation shows.
+// Package docs_test runs the commands in the documentation and checks its links and lists.
 package docs_test
 
 import (
@@ -14,21 +14,21 @@ import (
 
 const root = "../.."
 
-// program is how the documentation calls the program that "make build" builds.
+// program is the path of the program in the documentation.
 const program = "bin/vicinity "
 
-// cluster stands in for what kubectl prints of a cluster, and budgets for its budgets.
+// cluster stands in for the output of kubectl about a cluster, and budgets for its budgets.
 const (
 	cluster = root + "/internal/cli/testdata/plan/cluster.yaml"
 	budgets = root + "/internal/disruption/convert/testdata/pdb.yaml"
 )
 
-// example is a command that a document shows in a block of shell commands.
+// example is a command in a block of shell commands.
 type example struct {
 	document, command string
 }
 
-// TestCommands runs every command of the program, in a folder of its own.
+// Every command of the program runs without an error, in a folder of its own.
 func TestCommands(t *testing.T) {
 	examples := shown(t)
 	if len(examples) < 5 {
@@ -69,11 +69,11 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// whole says that a command scores all cases of the published data set, which takes minutes.
+// whole reports whether a command scores all cases of the published data set, which takes minutes.
 const whole = "--dataset published"
 
-// onFewCases has a command of the whole published data set score a few cases instead. The whole
-// command must be one that the acceptance tests run, so that it runs once and not twice.
+// onFewCases makes a command of the whole published data set score a few cases. The acceptance tests
+// must run the whole command, so that it runs once.
 func onFewCases(t *testing.T, command string) string {
 	t.Helper()
 	args, ok := strings.CutPrefix(command, "simulate ")

@@ -12,10 +12,11 @@ import (
 	"testing"
 )
 
-// threats is the page whose tables say which test shows each row.
+// threats is the page whose tables name a test for each row.
 const threats = "docs/threat-model.md"
 
-// requirements is the page that names the test of each requirement, and the target of make that runs it.
+// requirements is the page that names the test of each requirement, and the target of make that runs
+// it.
 const requirements = "docs/requirements.md"
 
 var (
@@ -24,14 +25,14 @@ var (
 	promiseName  = regexp.MustCompile(`^(routing|proxy|names|disruption|rollouts|everything|doctor|console|release|metrics)/[a-z-]+$`)
 )
 
-// tiers are the targets of make that run tests of functions.
+// tiers are the targets of make that run test functions.
 var tiers = []string{"check", "test", "soak"}
 
-// ofFunction is the tier of a function, which depends on what it skips for.
+// ofFunction returns the tier of a function, by what it skips for.
 const ofFunction = "any"
 
-// evidence maps the tests that documents may name to their tiers: functions by their names, also with their folders as in
-// test/docs.TestCommands, and promises by their areas and names, as proxy/probe.
+// evidence maps the tests that documents may name to their tiers: functions by name, also with their
+// folder as in test/docs.TestCommands, and promises by area and name, as proxy/probe.
 func evidence(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -72,7 +73,7 @@ func evidence(t *testing.T) map[string]string {
 	return all
 }
 
-// promises maps the names of the promises that a function lists to their tiers.
+// promises maps the names of a function's promises to their tiers.
 func promises(function *ast.FuncDecl) map[string]string {
 	tierOf := map[string]string{}
 	ast.Inspect(function, func(n ast.Node) bool {
@@ -92,7 +93,7 @@ func promises(function *ast.FuncDecl) map[string]string {
 			return true
 		}
 		tier := "e2e"
-		if in, ok := fields["tier"].(*ast.Ident); ok { // as inTest
+		if in, ok := fields["tier"].(*ast.Ident); ok { // such as inTest
 			tier = strings.ToLower(strings.TrimPrefix(in.Name, "in"))
 		}
 		for _, name := range texts(fields["name"]) {
@@ -103,7 +104,7 @@ func promises(function *ast.FuncDecl) map[string]string {
 	return tierOf
 }
 
-// named are what a text has in marks of code that are names of tests, or of promises.
+// named returns the names of tests or promises in the code spans of a text.
 func named(text string) (names []string) {
 	for _, match := range span.FindAllStringSubmatch(text, -1) {
 		if functionName.MatchString(match[1]) || promiseName.MatchString(match[1]) {
@@ -113,7 +114,7 @@ func named(text string) (names []string) {
 	return names
 }
 
-// unshown are the rows of tables with a last column "shown by" that name no test there.
+// unshown returns the rows of tables with a last column "shown by" that name no test there.
 func unshown(document string) (rows []string) {
 	shown := false
 	for line := range strings.Lines(document) {
@@ -132,7 +133,7 @@ func unshown(document string) (rows []string) {
 	return rows
 }
 
-// A test that a document names as what shows something is there.
+// A test that a document names exists.
 func TestNamedTestsExist(t *testing.T) {
 	known, found := evidence(t), 0
 	for document, text := range documents(t) {
@@ -148,7 +149,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// What holds each threat is shown, row by row.
+// Each row of the threat model names a test.
 func TestRowsAboutThreatsAreShown(t *testing.T) {
 	for _, row := range unshown(text(t, threats)) {
 		t.Errorf("%s has a row that names no test: %s", threats, row)
@@ -158,7 +159,7 @@ func TestRowsAboutThreatsAreShown(t *testing.T) {
 	}
 }
 
-// Each requirement names one test, and a target of make that runs it.
+// Each requirement names one test, and the target of make that runs it.
 func TestRequirementsAreShown(t *testing.T) {
 	known, rows := evidence(t), 0
 	for line := range strings.Lines(text(t, requirements)) {

@@ -16,8 +16,7 @@ var (
 	unsaid  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// documents are README.md, CONTRIBUTING.md, SECURITY.md and what is below docs, by their places in
-// the repository, with their texts.
+// documents returns README.md, CONTRIBUTING.md, SECURITY.md and all pages below docs, by path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	names := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md"}
@@ -39,7 +38,7 @@ func documents(t *testing.T) map[string]string {
 	return all
 }
 
-// prose is a document without its blocks of code.
+// prose returns a document without its blocks of code.
 func prose(document string) string {
 	var b strings.Builder
 	fenced := false
@@ -53,7 +52,7 @@ func prose(document string) string {
 	return b.String()
 }
 
-// anchors are the names by which the headings of a document are linked to.
+// anchors returns the link names of a document's headings.
 func anchors(document string) []string {
 	var all []string
 	for _, match := range heading.FindAllStringSubmatch(prose(document), -1) {
@@ -62,7 +61,7 @@ func anchors(document string) []string {
 	return all
 }
 
-// dangling are the links of a document that lead nowhere. Other sites are not asked.
+// dangling returns the links of a document that lead nowhere. It does not check other sites.
 func dangling(name, document string, all map[string]string) []string {
 	var dead []string
 	for _, match := range link.FindAllStringSubmatch(prose(document), -1) {

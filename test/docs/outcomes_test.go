@@ -15,7 +15,6 @@ import (
 
 const outcomes = "docs/reference/outcomes.md"
 
-// text is a file of the repository.
 func text(t *testing.T, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(root, name))
@@ -25,7 +24,7 @@ func text(t *testing.T, name string) string {
 	return string(content)
 }
 
-// parsed are the files of a package without its tests.
+// parsed returns the files of a package without its tests.
 func parsed(t *testing.T, folder string) []*ast.File {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
@@ -46,7 +45,7 @@ func parsed(t *testing.T, folder string) []*ast.File {
 	return files
 }
 
-// texts are the values of string literals in a part of a file.
+// texts returns the string literals in a part of a file.
 func texts(node ast.Node) []string {
 	var all []string
 	ast.Inspect(node, func(n ast.Node) bool {
@@ -60,8 +59,8 @@ func texts(node ast.Node) []string {
 	return all
 }
 
-// declared are the text values of the constants and the keys of the variables of a
-// package whose name fits.
+// declared returns the text values of the constants and the keys of the variables of a package whose
+// name matches.
 func declared(t *testing.T, folder string, fits func(name string) bool) []string {
 	t.Helper()
 	var all []string
@@ -85,8 +84,7 @@ func declared(t *testing.T, folder string, fits func(name string) bool) []string
 	return all
 }
 
-// rows are the first cells of the rows of the table below a heading of outcomes, without code
-// marks.
+// rows returns the first cells of the table below a heading of outcomes.md, without code marks.
 func rows(t *testing.T, heading string) []string {
 	t.Helper()
 	var all []string
@@ -97,7 +95,7 @@ func rows(t *testing.T, heading string) []string {
 	return all
 }
 
-// words are those that the reason of a Service's condition is made of.
+// words returns the parts of the reason of a Service's condition.
 func words(t *testing.T) []string {
 	t.Helper()
 	return declared(t, "internal/routing", func(name string) bool {
@@ -116,7 +114,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 }
 
-// An event's reason is "Topology" and a word, or one that is written out.
+// An event's reason is "Topology" and a word, or a literal.
 func TestEventsAreDocumented(t *testing.T) {
 	var want []string
 	for _, word := range words(t) {

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// rendered is the chart as it is by default, which its own tests keep current.
+	// rendered is the chart with default values, which its own tests keep current.
 	rendered   = "lab/test/charts/testdata/default.yaml"
 	controller = "docs/reference/controller.md"
 )
 
-// granted is what a role grants, a sentence for each resource.
+// granted returns a table row for each resource of a role.
 func granted(scope string, rules []rbacv1.PolicyRule) []string {
 	var all []string
 	verbs := map[string][]string{}

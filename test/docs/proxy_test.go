@@ -19,7 +19,7 @@ const (
 	renderedProxy = "lab/test/charts/testdata/proxy.yaml"
 )
 
-// section is the part of a document under a title.
+// section returns the part of a document below a heading.
 func section(t *testing.T, document, title string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(text(t, document), "\n## "+title+"\n")
@@ -41,7 +41,7 @@ func TestOldestKernelIsDocumented(t *testing.T) {
 }
 
 func TestPermissionsOfTheProxyAreDocumented(t *testing.T) {
-	// This the proxy may do where it serves all Services.
+	// Permissions of a proxy that serves all Services.
 	alone := []rbacv1.PolicyRule{{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}}}
 	want := granted("all namespaces", alone)
 	for manifest := range strings.SplitSeq(text(t, renderedProxy), "\n---\n") {

@@ -13,8 +13,7 @@ import (
 
 const runbooks = "docs/runbooks/"
 
-// Whoever opens a runbook in a hurry finds the same three parts in each, and each in
-// the list.
+// All runbooks have the same three parts, and the list has all runbooks.
 func TestRunbooksAreAlike(t *testing.T) {
 	all := documents(t)
 	list := all[runbooks+"README.md"]
@@ -43,10 +42,10 @@ func TestRunbooksAreAlike(t *testing.T) {
 	}
 }
 
-// ofProgram are commands of the program, as runbooks and references show them.
+// ofProgram matches commands of the program in runbooks and references.
 var ofProgram = regexp.MustCompile(`(?m)^(?:\$ )?(?:bin/)?vicinity ([a-z]+\b[^|#\n]*)`)
 
-// Those for a cluster are not run, but exist, with their flags.
+// Commands that need a cluster are not run, but they exist, with their flags.
 func TestCommandsForClustersExist(t *testing.T) {
 	help := func(args ...string) (code int, stdout, stderr string) {
 		var out, errs bytes.Buffer

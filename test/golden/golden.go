@@ -1,4 +1,4 @@
-// Package golden compares texts with files. With -update, as "make generate" runs tests, it writes the files.
+// Package golden compares texts with files. With -update, as in "make generate", it writes the files.
 package golden
 
 import (
@@ -42,7 +42,7 @@ func Compare(t testing.TB, file, got string) {
 		file, n+1, strings.Join(lines[n:], "\n"), strings.Join(wanted[n:], "\n"))
 }
 
-// CompareBetween fails the test unless a file has a text between two others.
+// CompareBetween fails the test unless a file has a text between two markers.
 func CompareBetween(t testing.TB, file, begin, end, got string) {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -1,5 +1,5 @@
-// Package kube is a client of a test cluster's API, as its administrator: it applies manifests
-// and waits for what they ask for.
+// Package kube is an administrator's client of a test cluster: it applies manifests and waits for
+// their effects.
 package kube
 
 import (
@@ -117,7 +117,7 @@ func (c *Client) Each(manifests, namespace string, do func(*unstructured.Unstruc
 	}
 }
 
-// Resource is that of an object's kind, in the object's namespace or else the given one.
+// Resource returns the client for an object's kind, in the object's namespace or else the given one.
 func (c *Client) Resource(object *unstructured.Unstructured, namespace string) (dynamic.ResourceInterface, error) {
 	kind := object.GroupVersionKind()
 	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -138,12 +138,13 @@ func (c *Client) Resource(object *unstructured.Unstructured, namespace string) (
 	return c.dynamic.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-// Wait rests as long as a look took, within these bounds: some looks start a program, and would keep a processor busy.
+// Wait pauses as long as a check took, within these bounds: some checks start a program, and would
+// keep a processor busy.
 const leastRest, mostRest = 20 * time.Millisecond, 250 * time.Millisecond
 
-// Wait waits until the condition returns neither what is missing nor an error. Errors count
-// as missing, since an API server may be restarting. When the context ends, the error says
-// what was waited for and what was missing last.
+// Wait waits until the condition returns neither an error nor a text about what is missing. An error
+// counts as missing, since an API server may be restarting. When the context ends, the error has what
+// was missing last.
 func Wait(ctx context.Context, what string, condition func(context.Context) (missing string, err error)) error {
 	last := "not looked at yet"
 	for {
@@ -153,7 +154,7 @@ func Wait(ctx context.Context, what string, condition func(context.Context) (mis
 		case err == nil && missing == "":
 			return nil
 		case ctx.Err() != nil:
-			// The check was interrupted: keep what was missing before.
+			// The check was interrupted: keep the earlier text.
 		case err != nil:
 			last = err.Error()
 		default:

@@ -55,8 +55,8 @@ func (c *Client) waitEstablished(ctx context.Context, crd string) error {
 	})
 }
 
-// undiscovered says which version of an established CRD clients do not find yet: the API server tells
-// of a kind a moment after it serves it.
+// undiscovered returns the version of an established CRD that discovery lacks: the API server
+// publishes a kind a moment after it serves it.
 func (c *Client) undiscovered(crd *unstructured.Unstructured) (string, error) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")

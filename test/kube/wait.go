@@ -65,7 +65,7 @@ func (c *Client) WaitNodes(ctx context.Context, ready bool, names ...string) err
 		what = "nodes to be seen as not ready"
 	}
 	return Wait(ctx, what, func(ctx context.Context) (string, error) {
-		// From the API server's cache, which is cheap for thousands of nodes.
+		// The API server's cache is cheap for thousands of nodes.
 		list, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			return "", err
@@ -115,7 +115,8 @@ func (c *Client) WaitGone(ctx context.Context, namespace string) error {
 	})
 }
 
-// Endpoints are those of a Service in slices of one family, by address the one that counts.
+// Endpoints returns the endpoints of a Service in slices of one family, by address; of duplicates it
+// returns the one that counts.
 func (c *Client) Endpoints(ctx context.Context, namespace, service string, family discoveryv1.AddressType) (map[string]discoveryv1.Endpoint, error) {
 	list, err := c.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + service,
@@ -124,7 +125,7 @@ func (c *Client) Endpoints(ctx context.Context, namespace, service string, famil
 		return nil, fmt.Errorf("listing the slices of Service %s/%s: %w", namespace, service, err)
 	}
 	endpoints := map[string]discoveryv1.Endpoint{}
-	for _, slice := range list.Items { // which the API server lists in the order of names
+	for _, slice := range list.Items { // the API server sorts the list by name
 		if slice.AddressType != family {
 			continue
 		}

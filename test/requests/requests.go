@@ -1,8 +1,7 @@
-// Package requests is a small controller of EvictionRequests for tests. Kubernetes 1.37 serves
-// their API and has no controller for it yet. This one follows what the API's documentation says:
-// it makes one Eviction for the requests about a pod, gives the pod's responders their turns by
-// priority, cancels what is withdrawn, and evicts at the end by pods/eviction with a backoff. The
-// API server checks each step of it.
+// Package requests is a small controller of EvictionRequests for tests. Kubernetes 1.37 serves their
+// API and has no controller for it yet. This one follows the documentation of the API: it makes one
+// Eviction for the requests about a pod, activates the pod's responders by priority, cancels withdrawn
+// requests, and at last evicts by pods/eviction with a backoff. The API server validates each step.
 package requests
 
 import (
@@ -26,9 +25,9 @@ import (
 )
 
 const (
-	// every is how often the controller looks at everything.
+	// every is the interval of syncs.
 	every = 50 * time.Millisecond
-	// heartbeatDeadline is how long a responder may be silent.
+	// heartbeatDeadline is how long a responder may send no heartbeat.
 	heartbeatDeadline = 20 * time.Minute
 	evictorPriority   = 100
 	firstBackoff      = time.Second
@@ -39,10 +38,10 @@ const (
 type Controller struct {
 	client    kubernetes.Interface
 	namespace string
-	attempts  map[types.UID]*attempt // of the evictor, by Eviction
+	attempts  map[types.UID]*attempt // by Eviction
 }
 
-// attempt is what the evictor did last.
+// attempt is the last eviction by the controller.
 type attempt struct {
 	next    time.Time
 	backoff time.Duration
@@ -53,7 +52,7 @@ func New(client kubernetes.Interface, namespace string) *Controller {
 	return &Controller{client: client, namespace: namespace, attempts: map[types.UID]*attempt{}}
 }
 
-// Run runs the controller until the context ends, and returns errors that are no conflicts.
+// Run runs the controller until the context ends, and returns errors other than conflicts.
 func (c *Controller) Run(ctx context.Context) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -69,16 +68,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// target is a pod with what is said about it.
+// target is a pod with its requests and Eviction.
 type target struct {
 	name      string
 	uid       types.UID
-	pod       *corev1.Pod // nil if there is no such pod
+	pod       *corev1.Pod // nil if the pod does not exist
 	requests  []*lifecyclev1alpha1.EvictionRequest
 	evictions []*lifecyclev1alpha1.Eviction
 }
 
-// sync looks at all that there is.
+// sync syncs all pods.
 func (c *Controller) sync(ctx context.Context) error {
 	requests, err := c.client.LifecycleV1alpha1().EvictionRequests(c.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -108,7 +107,7 @@ func (c *Controller) sync(ctx context.Context) error {
 	if len(targets) == 0 {
 		return nil
 	}
-	// Pods are read last, so that one that is not there has gone.
+	// Pods are read last: a pod that is missing now is gone.
 	pods, err := c.client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -187,7 +186,7 @@ func (c *Controller) create(ctx context.Context, t *target) error {
 	return err
 }
 
-// syncEviction writes what an Eviction has come to.
+// syncEviction writes the status of an Eviction.
 func (c *Controller) syncEviction(ctx context.Context, t *target, eviction *lifecyclev1alpha1.Eviction) error {
 	changed := eviction.DeepCopy()
 	status := &changed.Status
@@ -247,20 +246,20 @@ func (c *Controller) syncEviction(ctx context.Context, t *target, eviction *life
 	return err
 }
 
-// reportOf is what the responder at a place of the list reports.
+// reportOf returns the report of the responder at an index.
 func reportOf(status *lifecyclev1alpha1.EvictionStatus, at int) *lifecyclev1alpha1.ResponderStatus {
 	return &status.Responders[slices.IndexFunc(status.Responders, func(r lifecyclev1alpha1.ResponderStatus) bool {
 		return r.Name == status.TargetResponders[at].Name
 	})]
 }
 
-// activate gives a responder its turn.
+// activate starts a responder's turn.
 func activate(status *lifecyclev1alpha1.EvictionStatus, at int) {
 	status.TargetResponders[at].State = lifecyclev1alpha1.ResponderStateActive
 	reportOf(status, at).StartTime = new(metav1.Now())
 }
 
-// finish ends the turn of a responder.
+// finish ends a responder's turn.
 func finish(status *lifecyclev1alpha1.EvictionStatus, at int, otherwise lifecyclev1alpha1.ResponderStateType) {
 	if at < 0 {
 		return
@@ -271,7 +270,7 @@ func finish(status *lifecyclev1alpha1.EvictionStatus, at int, otherwise lifecycl
 	}
 }
 
-// hasEnded reports whether a responder has completed, or is silent for too long.
+// hasEnded reports whether a responder has completed, or has sent no heartbeat for too long.
 func hasEnded(report *lifecyclev1alpha1.ResponderStatus) bool {
 	if report.CompletionTime != nil {
 		return true
@@ -283,7 +282,7 @@ func hasEnded(report *lifecyclev1alpha1.ResponderStatus) bool {
 	return time.Since(last.Time) > heartbeatDeadline
 }
 
-// evict is the evictor's turn.
+// evict is the turn of the controller itself.
 func (c *Controller) evict(ctx context.Context, t *target, eviction *lifecyclev1alpha1.Eviction, report *lifecyclev1alpha1.ResponderStatus) {
 	a := c.attempts[eviction.UID]
 	if a == nil {
@@ -304,7 +303,7 @@ func (c *Controller) evict(ctx context.Context, t *target, eviction *lifecyclev1
 	report.HeartbeatTime = new(metav1.Now())
 }
 
-// answer tells requests what has come of them.
+// answer writes the result to the requests.
 func (c *Controller) answer(ctx context.Context, t *target, last *lifecyclev1alpha1.Eviction, invalid string) error {
 	for _, request := range t.requests {
 		changed := request.DeepCopy()
@@ -328,7 +327,7 @@ func (c *Controller) answer(ctx context.Context, t *target, last *lifecyclev1alp
 	return nil
 }
 
-// isFinal reports whether conditions say that an Eviction has ended.
+// isFinal reports whether an Eviction has ended, by its conditions.
 func isFinal(conditions []metav1.Condition) bool {
 	return meta.IsStatusConditionTrue(conditions, string(lifecyclev1alpha1.EvictionConditionTargetEvicted)) ||
 		meta.IsStatusConditionTrue(conditions, string(lifecyclev1alpha1.EvictionConditionFailed))

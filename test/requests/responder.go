@@ -10,14 +10,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Deleter is a responder that deletes pods when it has its turn, which no webhook of evictions
-// sees.
+// Deleter is a responder that deletes pods in its turn, which no webhook of evictions sees.
 type Deleter struct {
 	Client    kubernetes.Interface
 	Namespace string
-	Name      string // by which pods know it
-	// Before, if given, is called with the name of each pod before it is deleted; false leaves the
-	// pod for later.
+	Name      string // in pods
+	// Before, if set, is called before each deletion; false postpones it.
 	Before func(pod string) bool
 }
 

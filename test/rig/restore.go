@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// lock waits until no other test, also of another process, has the shared control plane.
+// lock waits until no other test, also of another process, uses the shared control plane.
 func lock(t testing.TB, kubeconfig string) {
 	t.Helper()
 	file, err := os.OpenFile(kubeconfig+".lock", os.O_CREATE|os.O_RDWR, 0o600)
@@ -38,19 +38,21 @@ func lock(t testing.TB, kubeconfig string) {
 	}
 }
 
-// original is the control plane before the first test, which keeps it in a file beside the kubeconfig.
+// original is the control plane before the first test. The first test writes it to a file beside the
+// kubeconfig.
 type original struct {
 	Objects []string // cluster-scoped, as "resource.group name"
 	Nodes   []corev1.Node
 }
 
-// changing are cluster-scoped resources that the control plane itself makes and deletes.
+// changing are cluster-scoped resources that the control plane itself creates and deletes.
 var changing = []string{"namespaces", "apiservices.apiregistration.k8s.io", "ipaddresses.networking.k8s.io"}
 
-// permanent are objects that the control plane makes anew in every namespace, or keeps.
+// permanent are objects that the control plane creates in every namespace, or keeps.
 var permanent = []string{"serviceaccounts default", "configmaps kube-root-ca.crt", "services kubernetes", "endpoints kubernetes", "endpointslices.discovery.k8s.io kubernetes"}
 
-// verifyLab refuses a control plane that is not a lab of the shape of up: restore would delete all that is in it.
+// verifyLab refuses a control plane that is not a lab of up's shape: restore would delete everything
+// in it.
 func verifyLab(server string, nodes []corev1.Node) error {
 	at, err := url.Parse(server)
 	if err != nil {
@@ -75,9 +77,9 @@ func verifyLab(server string, nodes []corev1.Node) error {
 	return nil
 }
 
-// restore undoes all changes of earlier tests, also of a test that crashed. It deletes every object that is neither
-// in the original nor in kube-system and its like. Namespaces stay, since Kubernetes takes seconds to delete one, and
-// lose their labels.
+// restore undoes all changes of earlier tests, also after a crash. It deletes every object that is
+// neither in the original nor in a namespace such as kube-system. Namespaces stay, since deleting one
+// takes seconds, but lose their labels.
 func (c ControlPlane) restore() {
 	c.Helper()
 	nodes, err := c.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
@@ -94,7 +96,7 @@ func (c ControlPlane) restore() {
 		c.Fatal(err)
 	}
 	r := &restorer{ControlPlane: c, metadata: client}
-	c.Await("the kinds of objects", func(context.Context) (string, error) { // some are in between when CRDs go
+	c.Await("the kinds of objects", func(context.Context) (string, error) { // some change while CRDs are deleted
 		var err error
 		r.resources, err = c.deletable()
 		return "", err
@@ -122,8 +124,8 @@ type resource struct {
 	namespaced bool
 }
 
-// deletable are all kinds of objects that can be listed and deleted. Webhooks and policies come first, since they judge
-// the deletion of others.
+// deletable returns all kinds of objects that can be listed and deleted. Webhooks and policies come
+// first, since they judge the deletion of others.
 func (c ControlPlane) deletable() ([]resource, error) {
 	lists, err := c.Discovery().ServerPreferredResources()
 	if err != nil {
@@ -152,7 +154,7 @@ func (c ControlPlane) deletable() ([]resource, error) {
 	return found, nil
 }
 
-// read returns the original, which it writes if no test ran before.
+// read returns the original, and writes it if no test ran before.
 func (r *restorer) read() (original, error) {
 	var o original
 	file := r.Kubeconfig + ".original"
@@ -188,19 +190,19 @@ func (r *restorer) read() (original, error) {
 
 func (r resource) name(object string) string { return r.GroupResource().String() + " " + object }
 
-// leftover is an object that a test has made.
+// leftover is an object of an earlier test.
 type leftover struct {
 	resource
 	metav1.PartialObjectMetadata
 }
 
-// sweep deletes what is left over, and names one of these objects.
+// sweep deletes leftovers, and names one of them.
 func (r *restorer) sweep(ctx context.Context) (string, error) {
 	var all []leftover
 	for _, resource := range r.resources {
 		list, err := r.metadata.Resource(resource.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		if apierrors.IsNotFound(err) {
-			continue // a test's own CRD, which goes
+			continue // a test's own CRD, which is deleted
 		} else if err != nil {
 			return "", err
 		}
@@ -233,7 +235,7 @@ func (r *restorer) stays(l leftover) bool {
 	return slices.Contains(r.original.Objects, l.name(l.Name))
 }
 
-// remove deletes an object at once, without its grace period and finalizers.
+// remove deletes an object at once, without grace period and finalizers.
 func (r *restorer) remove(ctx context.Context, l leftover) error {
 	at := r.metadata.Resource(l.GroupVersionResource).Namespace(l.Namespace)
 	err := at.Delete(ctx, l.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), PropagationPolicy: new(metav1.DeletePropagationBackground)})
@@ -246,7 +248,7 @@ func (r *restorer) remove(ctx context.Context, l leftover) error {
 	return err
 }
 
-// namespaces takes the labels away that tests have put on namespaces.
+// namespaces removes the labels that tests have put on namespaces.
 func (r *restorer) namespaces(ctx context.Context) (string, error) {
 	list, err := r.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -268,7 +270,7 @@ func (r *restorer) namespaces(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// nodes takes back what tests have written to nodes.
+// nodes undoes the changes of tests to nodes.
 func (r *restorer) nodes(ctx context.Context) (string, error) {
 	equal := apiequality.Semantic.DeepEqual
 	for i := range r.original.Nodes {

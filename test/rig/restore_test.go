@@ -23,7 +23,7 @@ func TestOnlyLabsForTestsAreRestored(t *testing.T) {
 	for _, test := range []struct {
 		name, server string
 		nodes        []corev1.Node
-		want         string // empty: it is restored
+		want         string // empty if it is restored
 	}{
 		{"a lab for tests", here, lab, ""},
 		{"a test has left a node", here, append([]corev1.Node{node("n1", nil)}, lab...), ""},

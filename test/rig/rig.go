@@ -1,10 +1,11 @@
-// Package rig gives tests a control plane: the real API server and controllers of
-// Kubernetes, in a lab whose nodes and pods are only objects. All such tests can share one,
-// which VICINITY_CONTROL_PLANE names by the path of its kubeconfig; without it each test starts
-// one of its own, which takes seconds and needs no root. Either way a test finds the control plane
-// as "vicinity lab up" leaves it, with Vicinity's CRDs, whatever ran before. One thing lasts: Kubernetes remembers the
-// health of nodes by their names, and takes one that is made again for dead. So each test has names of its own for
-// the nodes that it makes.
+// Package rig gives tests a control plane: the real API server and controllers of Kubernetes, in a lab
+// whose nodes and pods are only objects. Tests can share one: VICINITY_CONTROL_PLANE is the path of
+// its kubeconfig. Without it each test starts its own, which takes seconds and needs no root. A test
+// finds the control plane as "vicinity lab up" leaves it, with Vicinity's CRDs, whatever ran before.
+//
+// The tempting reuse of node names is wrong: Kubernetes remembers the health of nodes by name, and
+// takes a node that is made again for dead. So each test uses its own names for the nodes that it
+// makes.
 //
 // The lab is a module of its own, so rig runs its program, bin/vicinity-lab.
 package rig
@@ -29,10 +30,10 @@ import (
 
 const (
 	deadline = 2 * time.Minute
-	// Shared is the environment variable with the kubeconfig of the control plane that tests share.
+	// Shared is the environment variable with the kubeconfig of the shared control plane.
 	Shared = "VICINITY_CONTROL_PLANE"
-	// FakeNodes is the number of nodes fake-1 and so on. Their pods are ready at once and run nothing,
-	// as those of zone-a-1, zone-b-1 and zone-c-1.
+	// FakeNodes is the number of nodes fake-1 and so on. Like those of zone-a-1, zone-b-1 and
+	// zone-c-1, their pods are ready at once and run nothing.
 	FakeNodes = 9
 )
 
@@ -46,8 +47,8 @@ type ControlPlane struct {
 	Kubeconfig string // the path of the file
 }
 
-// Start gives a control plane to a test, which has it alone until it ends. It skips short tests, and
-// those for which the lab's programs are not built.
+// Start gives a test a control plane, which it has alone until it ends. It skips short tests, and
+// tests for which the lab's programs are not built.
 func Start(t testing.TB) ControlPlane {
 	t.Helper()
 	if testing.Short() {
@@ -102,10 +103,10 @@ func startOwn(t testing.TB) (kubeconfig string) {
 	return strings.TrimSpace(path)
 }
 
-// lab is a lab of the program bin/vicinity-lab.
+// lab is a lab of bin/vicinity-lab.
 type lab struct{ program, name, folder string }
 
-// run runs a command of the lab and returns what it prints.
+// run runs a command of the lab and returns its output.
 func (l lab) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, l.program, append(args, "--name", l.name)...)
 	cmd.Env = append(os.Environ(), "VICINITY_LAB_DIR="+l.folder)
@@ -124,7 +125,7 @@ func (c ControlPlane) For(t testing.TB) ControlPlane {
 	return c
 }
 
-// Make applies the objects of a YAML text, those without a namespace in the given one.
+// Make applies the objects of a YAML text; namespace is the default.
 func (c ControlPlane) Make(namespace, manifests string) {
 	c.Helper()
 	if err := c.Apply(c.Context(), namespace, manifests); err != nil {
@@ -142,7 +143,8 @@ func (c ControlPlane) define() {
 	}
 }
 
-// Halls has as many of the fake nodes as are asked for, 3 at most, in each of the domains a, b and c, in order: fake-1 is in a.
+// Halls puts a number of fake nodes, at most 3, into each of the domains a, b and c in order: fake-1
+// is in a.
 func Halls(each int) map[string]string {
 	halls := map[string]string{}
 	for i := range 3 * each {
@@ -151,7 +153,7 @@ func Halls(each int) map[string]string {
 	return halls
 }
 
-// Label gives nodes the values of a label, by their names. All other nodes lose it.
+// Label sets a label on nodes by name, and removes it from all other nodes.
 func (c ControlPlane) Label(key string, values map[string]string) {
 	c.Helper()
 	nodes, err := c.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})

@@ -1,5 +1,5 @@
-// Package rollouts_test has people at work on DomainRollouts: the commands of vicinity and of kubectl, the controller of
-// rollouts, and Kubernetes' own controllers.
+// Package rollouts_test runs DomainRollouts with real commands of vicinity and kubectl, the rollout
+// controller, and Kubernetes' own controllers.
 package rollouts_test
 
 import (
@@ -72,7 +72,7 @@ func (c *cluster) run() {
 	})
 }
 
-// result is what a command prints, and how it ends.
+// result is the output and exit code of a command.
 type result struct {
 	command, out, errs string
 	code               int
@@ -113,7 +113,7 @@ func (c *cluster) vicinity(line string) result {
 	return result{"vicinity rollout " + line, out.String(), errs.String(), code}
 }
 
-// documented is what is written of kubectl.
+// documented is the text of the documentation about kubectl.
 func documented(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/rollouts.md")
@@ -128,7 +128,7 @@ func documented(t *testing.T) string {
 	return section
 }
 
-// says fails unless a command ends with a code and says some words.
+// says fails unless a command ends with a code and prints some words.
 func (c *cluster) says(r result, code int, words ...string) {
 	c.Helper()
 	for _, word := range words {
@@ -138,7 +138,7 @@ func (c *cluster) says(r result, code int, words ...string) {
 	}
 }
 
-// comesToSay reads the status until it says some words.
+// comesToSay reads the status until it has some words.
 func (c *cluster) comesToSay(words string) {
 	c.Helper()
 	c.Await(fmt.Sprintf("%q", words), func(context.Context) (string, error) {
@@ -150,7 +150,7 @@ func (c *cluster) comesToSay(words string) {
 	})
 }
 
-// saysAsDocumented is says for words that the documentation has.
+// saysAsDocumented is says for words that must also be in the documentation.
 func (c *cluster) saysAsDocumented(r result, code int, words ...string) {
 	c.Helper()
 	c.says(r, code, words...)
@@ -185,7 +185,7 @@ func TestCommandsAtRollouts(t *testing.T) {
 	}
 }
 
-// in is the cluster for a test with a namespace of its own.
+// in returns the cluster for a test in its own namespace.
 func (c *cluster) in(t *testing.T, namespace string) *cluster {
 	t.Helper()
 	inner := *c
@@ -202,7 +202,7 @@ const (
 	notDone      = "has not ended within"
 )
 
-// follow has people update a workload and change their minds.
+// follow updates a workload and undoes updates, as users do.
 func (c *cluster) follow(kind string) {
 	target := strings.ToLower(kind) + "/db"
 	c.Make(c.namespace, strings.ReplaceAll(rolloutManifest, "KIND", kind))
@@ -224,7 +224,7 @@ func (c *cluster) follow(kind string) {
 	c.kubectlStatus(target, 0)
 	c.says(c.kubectl("rollout history "+target), 0, "\n1 ", "\n2 ")
 
-	// To undo is to roll back before the rollout is complete, and an update after that.
+	// Undo before the rollout is complete rolls back; the next one updates.
 	c.says(c.kubectl("set image "+target+" c=two"), 0, "updated")
 	c.stands("two")
 	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
@@ -244,7 +244,7 @@ func (c *cluster) follow(kind string) {
 	c.says(c.vicinity("status db --watch --timeout 2m"), 1, "was aborted (spec.stop); pods stay as they are")
 	c.images("two", "one")
 
-	// The revision before is, to kubectl, the last one that was written.
+	// For kubectl, the previous revision is the one that was written last.
 	c.says(c.kubectl("set image "+target+" c=three"), 0, "updated")
 	c.stands("three")
 	c.says(c.kubectl("rollout undo "+target+" --dry-run=client"), 0, "two")
@@ -281,7 +281,7 @@ func (c *cluster) kubectlStatus(target string, code int) {
 	}
 }
 
-// kubectlPauses pauses the workload while its rollout waits, and takes that back.
+// kubectlPauses pauses the workload while its rollout waits, and resumes it.
 func (c *cluster) kubectlPauses(target string) {
 	c.Helper()
 	pause, resume := "rollout pause "+target, "rollout resume "+target
@@ -295,7 +295,7 @@ func (c *cluster) kubectlPauses(target string) {
 	c.says(c.kubectl(resume), 0, "resumed")
 }
 
-// pausedDeployment has a Deployment paused while a domain is updated, and gives it another template then.
+// pausedDeployment pauses a Deployment while a domain is updated, and then changes its template.
 func (c *cluster) pausedDeployment(target string) {
 	c.says(c.kubectl("rollout pause "+target), 0, "paused")
 	c.says(c.vicinity("resume db"), 0, `goes on with domain "b"`)
@@ -314,7 +314,7 @@ func (c *cluster) pausedDeployment(target string) {
 	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
 	c.images("four", "four")
 
-	// Complete is no end while there is a template that nothing is made of.
+	// A complete rollout has not ended while no revision has the template.
 	c.says(c.kubectl("rollout pause "+target), 0, "paused")
 	c.comesToSay("Deployment db is paused: it makes")
 	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
@@ -337,7 +337,7 @@ func (c *cluster) pods() []corev1.Pod {
 	if err != nil {
 		c.Fatal(err)
 	}
-	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == "" }) // those that wait
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == "" }) // pending pods
 }
 
 func (c *cluster) uids() (uids []string) {
@@ -348,7 +348,7 @@ func (c *cluster) uids() (uids []string) {
 	return uids
 }
 
-// missing says which pods do not have the images that the halls are to have.
+// missing names the pods that do not have the image of their hall.
 func (c *cluster) missing(a, b string) string {
 	pods, inB := c.pods(), c.inB()
 	good, found := 0, ""
@@ -388,7 +388,7 @@ func (c *cluster) images(a, b string) {
 	}
 }
 
-// stands waits until the rollout of an image pauses before hall b, which has the image one.
+// stands waits until the rollout of an image pauses before hall b, which has image one.
 func (c *cluster) stands(image string) {
 	c.Helper()
 	c.Await("a pause before hall b", func(context.Context) (string, error) {

@@ -1,5 +1,5 @@
-// Package changelog reads CHANGELOG.md, which has the form of keepachangelog.com: a section
-// for each version, and in it lists of what was added, changed and so on.
+// Package changelog reads CHANGELOG.md in the format of keepachangelog.com: a section for each
+// version, with lists of changes by kind.
 package changelog
 
 import (
@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Section is what changed in a version.
+// Section has the changes of a version.
 type Section struct {
 	Version string
-	// Date is that of the release, empty before there is one.
+	// Date is the date of the release, or empty before it.
 	Date string
 	// Text is the section without its heading.
 	Text    string
 	Changes []Change
 }
 
-// Change is one change.
+// Change is one entry of a list.
 type Change struct {
 	Kind        string // one of kinds
 	Description string // on one line

@@ -48,7 +48,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// The project's own has the form that a release needs.
+// The project's changelog must have the format that a release needs.
 func TestOwnChangelogIsRead(t *testing.T) {
 	text, err := os.ReadFile("../../../CHANGELOG.md")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package chart packages Vicinity's chart for a release: with its version, the digests of
-// its images, the license, and what Artifact Hub wants to know.
+// Package chart packages Vicinity's chart for a release: with its version, the digests of its images,
+// the license, and annotations for Artifact Hub.
 package chart
 
 import (
@@ -25,10 +25,10 @@ import (
 	"vicinity.dev/vicinity/hack/release/source"
 )
 
-// Image is one that the values name.
+// Image is an image in the chart's values.
 type Image struct {
-	Name string // of the repository in the tree's values
-	// Repository takes its place, and Digest pins it.
+	Name string // of the repository in the values of the tree
+	// Repository replaces it, and Digest pins it.
 	Repository, Digest string
 }
 
@@ -89,7 +89,7 @@ func load(s source.Source, images []Image) (*chart.Chart, error) {
 	return c, nil
 }
 
-// pin writes repositories and digests into the text of values, which keeps its comments.
+// pin writes repositories and digests into the text of values, and keeps its comments.
 func pin(values string, images []Image) ([]byte, error) {
 	for _, image := range images {
 		before, after, found := cutLine(values, "repository: "+image.Name)
@@ -105,7 +105,7 @@ func pin(values string, images []Image) ([]byte, error) {
 	return []byte(values), nil
 }
 
-// cutLine cuts a text around a line with an indented content.
+// cutLine splits a text around an indented line.
 func cutLine(text, content string) (before, after string, found bool) {
 	at := regexp.MustCompile(`(?m)^ +(` + regexp.QuoteMeta(content) + `)$`).FindStringSubmatchIndex(text)
 	if at == nil {
@@ -114,7 +114,7 @@ func cutLine(text, content string) (before, after string, found bool) {
 	return text[:at[2]], text[at[3]:], true
 }
 
-// object is an entry of the lists that Artifact Hub reads, which are YAML in texts.
+// object is an entry of a list for Artifact Hub, which is YAML in a string.
 type object map[string]string
 
 func annotate(c *chart.Chart, s source.Source, images []Image, changes changelog.Section) error {

@@ -72,7 +72,7 @@ func TestPackagedChartNamesItsImages(t *testing.T) {
 	}
 }
 
-// The values of the tree say everything about images that the chart lets users say.
+// The values of the tree have every field of the images that a user can set.
 func TestAllImagesArePinned(t *testing.T) {
 	text, err := os.ReadFile("../../../charts/vicinity/values.yaml")
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package image makes container images of programs, and the archives that container engines,
-// nodes and registries take.
+// Package image makes container images of programs, and archives of them for container engines, nodes
+// and registries.
 //
-// An image has two layers: a base that all images share, with certificates and two users, and
-// the program, which is the entry point. There is no shell and no other file. The same
-// program makes the same image, byte by byte.
+// An image has two layers: a base that all images share, with certificates and two users, and the
+// program, which is the entry point. There is no shell and no other file. The same program makes the
+// same image, byte by byte.
 package image
 
 import (
@@ -33,7 +33,7 @@ import (
 	"vicinity.dev/vicinity/hack/release/source"
 )
 
-// License is that of the programs, by its name in the SPDX list.
+// License is the SPDX name of the programs' license.
 const License = "Apache-2.0"
 
 // Image is a program's image for one platform.
@@ -49,7 +49,7 @@ type Set struct {
 	Repository string
 	Version    string
 	Images     []Image
-	// Index names them, and its digest is what pins the image.
+	// Index has the images of all platforms; its digest pins them.
 	Index v1.ImageIndex
 }
 
@@ -73,7 +73,7 @@ func New(s source.Source, p program.Program, registry string, platforms []progra
 	return set, nil
 }
 
-// Repository is the name of a program's image in a registry, which may be none.
+// Repository returns the name of a program's image in a registry, which may be empty.
 func Repository(registry, program string) string {
 	if registry == "" {
 		return program
@@ -81,10 +81,10 @@ func Repository(registry, program string) string {
 	return registry + "/" + program
 }
 
-// registries are the names that the OCI distribution specification allows: a host, and folders.
+// registries matches a host and folders, as the OCI distribution specification allows.
 var registries = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:[0-9]+)?(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
 
-// CheckRegistry returns what is wrong with a registry, which may be none.
+// CheckRegistry returns an error about a registry, which may be empty.
 func CheckRegistry(registry string) error {
 	if registry == "" {
 		return nil
@@ -95,10 +95,10 @@ func CheckRegistry(registry string) error {
 	return nil
 }
 
-// Digest is what pins the image, whatever the platform.
+// Digest pins the image for all platforms.
 func (s Set) Digest() (v1.Hash, error) { return s.Index.Digest() }
 
-// labels say what the image is, in the words of the OCI image specification.
+// labels describe the image with keys of the OCI image specification.
 func labels(s source.Source, p program.Program) map[string]string {
 	labels := map[string]string{
 		"org.opencontainers.image.title":       p.Title,
@@ -170,7 +170,7 @@ func layer(files []archive.File, level int) (v1.Layer, error) {
 		tarball.WithCompressionLevel(level), tarball.WithCompressedCaching)
 }
 
-// Sizes are those of what nodes fetch and of the files that it makes.
+// Sizes returns the bytes that a node fetches, and the bytes of the files.
 func (i Image) Sizes() (compressed, files int64, err error) {
 	manifest, err := i.Image.Manifest()
 	if err != nil {
@@ -198,13 +198,13 @@ func (i Image) Sizes() (compressed, files int64, err error) {
 	return compressed, files, nil
 }
 
-// The users of an image, for programs that ask for the name of theirs.
+// Users of an image, for programs that look up their user name.
 const (
 	passwd = "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
 	group  = "root:x:0:\nnonroot:x:65532:\n"
 )
 
-// base are the files that all images have.
+// base has the files of all images.
 func base() []archive.File {
 	return []archive.File{
 		{Name: "etc/", Mode: 0o755},
@@ -216,9 +216,8 @@ func base() []archive.File {
 	}
 }
 
-// certificates are the roots that Mozilla trusts, in the order of the module that has them,
-// which is pinned. Those that Mozilla trusts only in part are left out, since the file
-// cannot say so.
+// certificates are the roots that Mozilla trusts, from a pinned module and in its order. Roots with
+// constraints are left out, since the file cannot express them.
 func certificates() []byte {
 	var text bytes.Buffer
 	for root := range bundle.Roots() {

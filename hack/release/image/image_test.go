@@ -25,7 +25,7 @@ var (
 	tag   = "1.2.3-rc.4"
 )
 
-// archives writes those of a program with some content, and returns their folder.
+// archives writes the archives of some content, and returns their folder.
 func archives(t *testing.T, content string) (string, Set) {
 	t.Helper()
 	folder, files := t.TempDir(), map[program.Platform]string{}
@@ -165,7 +165,7 @@ func unpack(t *testing.T, archive, folder string) {
 	}
 }
 
-// Programs find the roots where Go looks for them.
+// Go programs find the roots in this place.
 func TestCertificatesAreTrusted(t *testing.T) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(certificates()) {

@@ -1,5 +1,6 @@
-// Package licences finds the licences and notices of the modules that the shipped programs are linked from, for Linux on
-// amd64 and arm64. It refuses a licence that is not allowed, a text that is not known, and a module without a licence.
+// Package licences finds the licences and notices of the modules in the shipped programs, for Linux on
+// amd64 and arm64. It refuses a licence that is not allowed, an unknown text, and a module without a
+// licence.
 package licences
 
 import (
@@ -19,7 +20,7 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// Notices returns the texts that go where the programs of a repository go.
+// Notices returns the texts that must accompany the programs of a repository.
 func Notices(root string) (string, error) {
 	all, err := dependencies(root)
 	if err != nil {
@@ -35,26 +36,26 @@ func Notices(root string) (string, error) {
 	return texts(all), nil
 }
 
-// platforms are those that programs are shipped for.
+// platforms are those of the shipped programs.
 var platforms = []string{"amd64", "arm64"}
 
-// dependency is a module that shipped programs have parts of.
+// dependency is a module with parts in shipped programs.
 type dependency struct {
 	Module, Version string
 	Programs        []string
 	Files           []file
 
-	unknown []error // texts that were not understood
+	unknown []error // texts that were not recognized
 }
 
-// file is a text that comes with a module.
+// file is a text of a module.
 type file struct {
-	Name, Text string // by its place in the module
-	// Licences are those in the text, none for a notice.
+	Name, Text string // path in the module
+	// Licences are those in the text; a notice has none.
 	Licences []string
 }
 
-// listed is a package as the go command lists it.
+// listed is a package in the output of the go command.
 type listed struct {
 	ImportPath, Dir, Name string
 	Standard              bool
@@ -68,10 +69,10 @@ type listed struct {
 // goRoot is the name of the standard library as a module.
 const goRoot = "the Go standard library"
 
-// dependencies are the modules that the programs in ./cmd are linked from, in order.
+// dependencies returns the modules in the programs of ./cmd, sorted.
 func dependencies(root string) ([]*dependency, error) {
 	all := map[string]*dependency{}
-	folders := map[*dependency]map[string]string{} // of packages, with that of their module
+	folders := map[*dependency]map[string]string{} // module folders, by package folder
 	for _, platform := range platforms {
 		packages, err := list(root, platform)
 		if err != nil {
@@ -126,7 +127,7 @@ func dependencies(root string) ([]*dependency, error) {
 	return sorted, nil
 }
 
-// list are all packages of the programs, by their paths.
+// list returns all packages of the programs by path.
 func list(root, platform string) (map[string]*listed, error) {
 	command := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,Standard,Deps,Module", "./cmd/...")
 	command.Dir = root
@@ -150,15 +151,15 @@ func list(root, platform string) (map[string]*listed, error) {
 	}
 }
 
-// Texts that come with a module: licences, and notices that go where its parts go.
+// Licences and notices that must accompany a module.
 var (
 	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|unlicense)([.-].*)?$`)
 	noticeFile  = regexp.MustCompile(`(?i)^(notice|patents)([.].*)?$`)
 	codeFile    = regexp.MustCompile(`[.](go|s|py|sh|tmpl)$`)
 )
 
-// read reads the texts in the folders of packages, and in those above them up to that of the module: parts of a
-// module may have a licence of their own.
+// read reads the texts in the folders of packages and above, up to the folder of the module: a part of
+// a module can have its own licence.
 func (d *dependency) read(folders map[string]string) error {
 	seen := map[string]bool{}
 	for folder, module := range folders {
@@ -187,7 +188,6 @@ func (d *dependency) read(folders map[string]string) error {
 	return nil
 }
 
-// add adds a text.
 func (d *dependency) add(module, at string, isLicence bool) error {
 	name, err := filepath.Rel(module, at)
 	if err != nil {
@@ -208,7 +208,6 @@ func (d *dependency) add(module, at string, isLicence bool) error {
 	return nil
 }
 
-// licences are those of all files.
 func (d *dependency) licences() []string {
 	var names []string
 	for _, f := range d.Files {
@@ -218,7 +217,7 @@ func (d *dependency) licences() []string {
 	return slices.Compact(names)
 }
 
-// check is why a module may not be shipped, nil if it may.
+// check returns an error if a module may not be shipped.
 func (d *dependency) check() error {
 	if len(d.unknown) > 0 {
 		return errors.Join(d.unknown...)
@@ -235,13 +234,13 @@ func (d *dependency) check() error {
 	return nil
 }
 
-// allowed are the licences that shipped programs may have parts under, by their SPDX names. All of them let programs be passed
-// on under the Apache License 2.0, with their texts beside them. MPL-2.0 asks besides that the source of its own files can be had, which a
-// pinned module of the Go proxy is, unchanged.
+// allowed are the SPDX names of licences for parts of shipped programs. All of them allow distribution
+// under the Apache License 2.0 with their texts. MPL-2.0 also requires that the source of its files is
+// available, which an unchanged module of the Go proxy is.
 var allowed = []string{"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MPL-2.0", "Unlicense"}
 
-// leastKnown is how many percent of a text must be known licences. The rest are titles and names of files. pkg.go.dev
-// has the same limit.
+// leastKnown is the least percentage of a text that must match licences. The rest are titles and file
+// names. pkg.go.dev has the same limit.
 const leastKnown = 75
 
 // classify returns the SPDX names of the licences in a text.
@@ -258,7 +257,7 @@ func classify(text []byte) (names []string, err error) {
 	return names, nil
 }
 
-// texts are the licences and notices of all modules, each once for each module.
+// texts returns the licences and notices of all modules, without duplicates in a module.
 func texts(all []*dependency) string {
 	var b strings.Builder
 	b.WriteString("The programs of Vicinity have parts of the following modules, each under the texts below its name.\n")

@@ -17,7 +17,7 @@ const (
 	reference = "docs/reference/licences.md"
 )
 
-// What is shipped is under licences that are allowed, and the list of them is current.
+// Shipped programs have only allowed licences, and the list of them is current.
 func TestReferenceIsCurrent(t *testing.T) {
 	all, err := dependencies(root)
 	if err != nil {
@@ -66,7 +66,7 @@ LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OU
 IN THE SOFTWARE.
 `
 
-// A module is shipped under licences that are allowed alone, each in a text that is known.
+// A module may be shipped if all its texts are known and allowed licences.
 func TestWhatMayBeShipped(t *testing.T) {
 	apache, err := os.ReadFile(filepath.Join(root, "LICENSE"))
 	if err != nil {
@@ -100,7 +100,7 @@ func TestWhatMayBeShipped(t *testing.T) {
 	}
 }
 
-// page is docs/reference/licences.md.
+// page is the content of docs/reference/licences.md.
 func page(all []*dependency) string {
 	var b strings.Builder
 	b.WriteString(`# Licences

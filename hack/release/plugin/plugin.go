@@ -1,5 +1,4 @@
-// Package plugin makes the archives of the kubectl plugin, and the manifest by which krew
-// installs them.
+// Package plugin makes the archives of the kubectl plugin, and its manifest for krew.
 package plugin
 
 import (
@@ -21,7 +20,7 @@ import (
 	"vicinity.dev/vicinity/hack/release/source"
 )
 
-// Name is that of the program in the archives, by which kubectl finds it.
+// Name is the program's name in the archives; kubectl finds it by the prefix.
 const Name = "kubectl-vicinity"
 
 // Archive returns the archive of a compiled program and the license, and its name: a zip for
@@ -71,15 +70,14 @@ func zipped(at time.Time, files []archive.File) ([]byte, error) {
 	return packed.Bytes(), err
 }
 
-// Download is an archive as the manifest names it.
+// Download is an archive in the manifest.
 type Download struct {
 	Platform program.Platform
 	Name     string
 	Content  []byte
 }
 
-// CheckAddress returns what is wrong with the address of the folder of the archives, which may
-// be none.
+// CheckAddress returns an error about the URL of the archives' folder, which may be empty.
 func CheckAddress(address string) error {
 	if address == "" {
 		return nil
@@ -91,8 +89,8 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// Krew returns the manifest, as krew's developer guide specifies it. The address is that of the
-// folder of the archives; without one, krew installs them from files only.
+// Krew returns the manifest, as in krew's developer guide. address is the URL of the archives' folder;
+// without one, krew can install them only from files.
 func Krew(s source.Source, address string, downloads []Download) ([]byte, error) {
 	type object map[string]any
 	var platforms []object

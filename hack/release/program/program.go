@@ -1,5 +1,5 @@
-// Package program compiles the programs that are released, so that the same sources and the
-// same version of Go make the same bytes in any folder of any machine.
+// Package program compiles the released programs. The same sources and the same version of Go make the
+// same bytes in any folder of any machine.
 package program
 
 import (
@@ -14,39 +14,39 @@ import (
 	"vicinity.dev/vicinity/hack/release/source"
 )
 
-// Program is one of the programs.
+// Program is a released program.
 type Program struct {
 	Name        string
 	Title       string
 	Description string
-	// User is whom a container runs it as, unless its pod says otherwise.
+	// User is the user of the container, unless its pod names another one.
 	User string
 }
 
-// nonroot is the user that the chart runs the controller and the DNS server as.
+// nonroot is the chart's user of the controller and the DNS server.
 const nonroot = "65532:65532"
 
 // All are the programs that have images.
 var All = []Program{
 	{"vicinity-controller", "Vicinity controller", "Routes the traffic of Services by topology, keeps budgets by failure domain and leads rollouts", nonroot},
-	{"vicinity-proxy", "Vicinity proxy", "Serves Services on a node by topology", "0:0"}, // Kubernetes gives capabilities to nobody else.
+	{"vicinity-proxy", "Vicinity proxy", "Serves Services on a node by topology", "0:0"}, // Kubernetes gives capabilities only to root.
 	{"vicinity-dns", "Vicinity DNS", "CoreDNS that answers for headless Services with what is near the client", nonroot},
 	CommandLine,
 }
 
-// CommandLine is also what the archives of the kubectl plugin have.
+// CommandLine is also in the archives of the kubectl plugin.
 var CommandLine = Program{"vicinity", "Vicinity command line", "Explains and plans where the traffic of Services goes", nonroot}
 
-// Platform is what a program runs on.
+// Platform is an operating system and an architecture.
 type Platform struct{ OS, Architecture string }
 
-// String is the platform as os/architecture.
+// String returns os/architecture.
 func (p Platform) String() string { return p.OS + "/" + p.Architecture }
 
-// Hyphened is the platform in names of files.
+// Hyphened is the platform in file names.
 func (p Platform) Hyphened() string { return p.OS + "-" + p.Architecture }
 
-// File is the name of the compiled program.
+// File returns the name of the compiled program.
 func (p Platform) File(program string) string {
 	if p.OS == "windows" {
 		return program + ".exe"
@@ -54,10 +54,10 @@ func (p Platform) File(program string) string {
 	return program
 }
 
-// ImagePlatforms are those that images can be for.
+// ImagePlatforms are the platforms that images can have.
 var ImagePlatforms = []Platform{{"linux", "amd64"}, {"linux", "arm64"}}
 
-// PluginPlatforms are those that the command line is released for.
+// PluginPlatforms are the platforms of the command line's release.
 var PluginPlatforms = []Platform{{"darwin", "amd64"}, {"darwin", "arm64"}, {"linux", "amd64"}, {"linux", "arm64"}, {"windows", "amd64"}}
 
 // ParsePlatforms reads a list such as linux/amd64,linux/arm64.
@@ -81,11 +81,11 @@ func ParsePlatforms(text string) ([]Platform, error) {
 	return found, nil
 }
 
-// versions is the package whose variables say what a program is built from.
+// versions is the package with the variables for the version.
 const versions = "vicinity.dev/vicinity/internal/kit/version."
 
-// Compile compiles programs into a folder of their platform, and returns that folder. A program
-// that is there and up to date is not linked again.
+// Compile compiles programs into a folder of their platform, and returns the folder. It does not link
+// a program again that is up to date.
 func Compile(ctx context.Context, s source.Source, programs []Program, platform Platform, folder string) (string, error) {
 	b := build{folder: s.Root, out: filepath.Join(folder, platform.Hyphened()), linkerFlags: linkerFlags(s), platform: platform}
 	for _, p := range programs {
@@ -109,7 +109,7 @@ func linkerFlags(s source.Source) string {
 type build struct {
 	folder      string // of the sources
 	packages    []string
-	out         string // the folder that gets the programs
+	out         string // folder of the programs
 	linkerFlags string
 	platform    Platform
 }
@@ -124,13 +124,13 @@ func (b build) run(ctx context.Context) error {
 	if text := strings.TrimSpace(string(experiments)); text != "" {
 		return fmt.Errorf("the go command has GOEXPERIMENT=%s, which makes other programs: take it out by go env -u GOEXPERIMENT", text)
 	}
-	// It names each package that it compiles, which shows how far it is.
+	// -v names each compiled package, which shows the progress.
 	args := []string{"build", "-v", "-ldflags", b.linkerFlags, "-o", b.out + string(filepath.Separator)}
 	return b.goCommand(ctx, append(args, b.packages...)...).Run()
 }
 
-// goCommand is a call of the go command that has nothing of the machine's own settings that
-// gets into programs. A variable that is empty would be what go env -w wrote.
+// goCommand calls the go command without settings of the machine that affect programs. An empty
+// variable would not override go env -w.
 func (b build) goCommand(ctx context.Context, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, goProgram(), args...)
 	command.Dir = b.folder
@@ -140,7 +140,7 @@ func (b build) goCommand(ctx context.Context, args ...string) *exec.Cmd {
 	return command
 }
 
-// goProgram is the go command that make was told to use.
+// goProgram is the go command of make.
 func goProgram() string {
 	if name := os.Getenv("GO"); name != "" {
 		return name

@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-// small is a build of a program in a folder of its own.
 func small(t *testing.T) build {
 	t.Helper()
 	folder := t.TempDir()
@@ -25,7 +24,7 @@ func small(t *testing.T) build {
 	return build{folder, []string{"."}, filepath.Join(folder, "out"), "-s -w -X main.word=said", Platform{"linux", runtime.GOARCH}}
 }
 
-// settings has the go command read what go env -w would have written.
+// settings makes the go command read a file of go env -w.
 func settings(t *testing.T, text string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "env")
@@ -35,7 +34,7 @@ func settings(t *testing.T, text string) {
 	t.Setenv("GOENV", file)
 }
 
-// A program is the same wherever its sources are, and whatever the machine's settings.
+// A program is the same in any folder, and with any settings of the machine.
 func TestSameSourcesMakeTheSameProgram(t *testing.T) {
 	var made [][]byte
 	for _, machine := range []string{"", "GOFLAGS=-tags=other\nGOAMD64=v3\nGOARM64=v8.1\n"} {
@@ -58,7 +57,7 @@ func TestSameSourcesMakeTheSameProgram(t *testing.T) {
 	}
 }
 
-// What speaks to the kernel of Linux does not compile for other systems.
+// Code for the Linux kernel does not compile for other systems.
 func TestPluginNeedsNoLinux(t *testing.T) {
 	const linux = "vicinity.dev/vicinity/internal/proxy/netlink\n"
 	for _, platform := range PluginPlatforms {

@@ -1,5 +1,5 @@
-// Package sbom writes which modules a program consists of, as CycloneDX. It reads that out of
-// the program itself, where the go command has written it.
+// Package sbom writes the modules of a program as CycloneDX. It reads them from the program, where the
+// go command has recorded them.
 package sbom
 
 import (
@@ -21,7 +21,7 @@ import (
 	"vicinity.dev/vicinity/hack/release/source"
 )
 
-// Of describes the program that is compiled in a file. The same file makes the same bytes.
+// Of describes a compiled program. The same file makes the same bytes.
 func Of(s source.Source, p program.Program, platform program.Platform, file string) ([]byte, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -61,7 +61,7 @@ func describe(s source.Source, p program.Program, platform program.Platform, con
 		Properties: &[]cdx.Property{{Name: "vicinity:platform", Value: platform.String()}, {Name: "vicinity:revision", Value: s.Revision}},
 	}
 	bom.Components = &libraries
-	// The program does not say which module needs which.
+	// The program does not record which module needs which.
 	bom.Dependencies = &[]cdx.Dependency{{Ref: main.BOMRef, Dependencies: &references}}
 	var text bytes.Buffer
 	encoder := cdx.NewBOMEncoder(&text, cdx.BOMFileFormatJSON).SetPretty(true)
@@ -92,7 +92,7 @@ func library(module *debug.Module) cdx.Component {
 	return component
 }
 
-// reference is the package URL of a program.
+// reference returns the package URL of a program.
 func reference(module, version string, platform program.Platform) string {
 	return fmt.Sprintf("pkg:golang/%s@%s?goarch=%s&goos=%s", module, url.QueryEscape(version), platform.Architecture, platform.OS)
 }

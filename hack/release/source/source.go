@@ -1,5 +1,4 @@
-// Package source says what a release is made of: the repository's revision and its time,
-// and the version that is made of it.
+// Package source reads the source of a release: the repository's revision, its time, and the version.
 package source
 
 import (
@@ -17,28 +16,28 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Source is a repository as a release sees it.
+// Source is the repository of a release.
 type Source struct {
 	// Root is the folder of the repository.
 	Root string
-	// Version is that of the release, without v.
+	// Version is the version of the release, without v.
 	Version string
-	// Revision is the commit, empty without a history.
+	// Revision is the commit, or empty without a history.
 	Revision string
-	// Time is that of everything in the release that has one: SOURCE_DATE_EPOCH, or the
-	// commit's. What is no release and has neither is of 1970.
+	// Time is the time of all files of the release: SOURCE_DATE_EPOCH, or else the commit's. Without
+	// both it is in 1970, which only a development build may have.
 	Time time.Time
-	// Development reports that the version is made up: what is made is for this machine.
+	// Development means that the version is made up, for this machine only.
 	Development bool
-	// Modified reports changes that are not committed.
+	// Modified means that there are uncommitted changes.
 	Modified bool
 }
 
 // epochVariable fixes the time of a release, as reproducible-builds.org specifies.
 const epochVariable = "SOURCE_DATE_EPOCH"
 
-// Read reads the repository in a folder. Without a version it makes one up that comes
-// before the one in Chart.yaml, which is the next to be released.
+// Read reads the repository in a folder. Without a version it makes one up that precedes the one in
+// Chart.yaml, which is the next release.
 func Read(ctx context.Context, root, version string) (Source, error) {
 	if version != "" {
 		if err := CheckVersion(version); err != nil {
@@ -49,7 +48,7 @@ func Read(ctx context.Context, root, version string) (Source, error) {
 	commits := "0"
 	revision, noCommit := head(ctx, root)
 	if noCommit != nil && version != "" && isRepository(root) {
-		// A release without it would not be known to be of what is committed.
+		// Otherwise the release might differ from the commit.
 		return Source{}, fmt.Errorf("reading the commit of %s: %w", root, noCommit)
 	}
 	if noCommit == nil {
@@ -74,7 +73,7 @@ func Read(ctx context.Context, root, version string) (Source, error) {
 	return s, err
 }
 
-// head is the commit of a repository. A folder in the repository of something else has none.
+// head returns the commit of a repository. A folder inside another repository has none.
 func head(ctx context.Context, root string) (string, error) {
 	prefix, err := git(ctx, root, "rev-parse", "--show-prefix")
 	if err != nil {
@@ -91,7 +90,7 @@ func isRepository(root string) bool {
 	return err == nil
 }
 
-// CheckVersion returns what is wrong with a version that somebody wrote.
+// CheckVersion returns an error about a version.
 func CheckVersion(version string) error {
 	const write = "write a semantic version such as 0.2.0 or 0.2.0-rc.1"
 	parsed, err := semver.StrictNewVersion(version)
@@ -106,7 +105,7 @@ func CheckVersion(version string) error {
 	return nil
 }
 
-// Prerelease reports whether the version comes before a release.
+// Prerelease reports whether the version has a pre-release part.
 func (s Source) Prerelease() bool { return strings.Contains(s.Version, "-") }
 
 func (s Source) readTime(ctx context.Context) (time.Time, error) {
@@ -131,7 +130,7 @@ func (s Source) readTime(ctx context.Context) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// development is the version of what is no release: 0.2.0-dev.1234.g0123456789ab.
+// development returns the version of a development build: 0.2.0-dev.1234.g0123456789ab.
 func (s Source) development(commits string) (string, error) {
 	name := filepath.Join(s.Root, "charts", "vicinity", "Chart.yaml")
 	text, err := os.ReadFile(name)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// repository makes one with a chart, without commits.
+// repository makes a repository with a chart, without commits.
 func repository(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
