@@ -86,7 +86,7 @@ func (o Options) kubernetes() (string, error) {
 			return followed, nil
 		}
 	}
-	return "", fmt.Errorf("there is no Kubernetes program at %s; build it by make kubernetes, or say where it is by --kubernetes or VICINITY_KUBERNETES",
+	return "", fmt.Errorf("there is no Kubernetes program at %s; build it with make kubernetes, or name it with --kubernetes or VICINITY_KUBERNETES",
 		candidates[0])
 }
 
@@ -143,13 +143,13 @@ func loadUp(dir state.Dir) (state.Lab, error) {
 		return state.Lab{}, err
 	}
 	if !found.Up {
-		return state.Lab{}, fmt.Errorf("lab %q is not up; vicinity lab up brings it up, and removes first what is left of it", dir.Name())
+		return state.Lab{}, fmt.Errorf("lab %q is not up; run vicinity lab up", dir.Name())
 	}
 	return found, nil
 }
 
 func noSuchLab(name string) error {
-	return fmt.Errorf("there is no lab %q; bring it up by vicinity lab up", name)
+	return fmt.Errorf("there is no lab %q; run vicinity lab up", name)
 }
 
 // Names lists all labs, up or not.

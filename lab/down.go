@@ -74,7 +74,7 @@ func ownNamespaces(dir state.Dir) ([]string, error) {
 		for entry := range bytes.SplitSeq(environment, []byte{0}) {
 			key, folder, _ := bytes.Cut(entry, []byte("="))
 			if bytes.Equal(key, name) && !bytes.Equal(entry, own) {
-				return nil, fmt.Errorf("there is a lab %q in %s, too, and it is up; use that folder by VICINITY_LAB_DIR, or choose another --name",
+				return nil, fmt.Errorf("another lab %q is up in %s; set VICINITY_LAB_DIR to that folder, or choose another --name",
 					dir.Name(), folder)
 			}
 		}

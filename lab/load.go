@@ -236,7 +236,7 @@ func (c *Cluster) sources(ctx context.Context, o LoadOptions) ([]load.Source, er
 		}
 	}
 	if len(sources) == 0 {
-		return nil, fmt.Errorf("no pod in namespace %q to send from fits; run some with the image %s, or choose others by a selector", namespace, clientImage)
+		return nil, fmt.Errorf("no pod in namespace %q can send requests; run pods with the image %s, or select others", namespace, clientImage)
 	}
 	return sources, nil
 }

@@ -27,7 +27,7 @@ func ServeRuntime(ctx context.Context, dir state.Dir) error {
 	volumes.Go(func() {
 		// Most of a lab works without volumes.
 		if err := serveStorage(ctx, dir, log); err != nil {
-			log.Error("claims get no volumes", "error", err)
+			log.Error("volumes cannot be provisioned", "error", err)
 		}
 	})
 	return cri.Run(ctx, cri.Options{State: dir})

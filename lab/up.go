@@ -56,7 +56,7 @@ func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 		if ctx.Err() != nil || !errors.Is(err, errPortTaken) {
 			return nil, err
 		}
-		fmt.Fprintf(options.Log, "another program took port %d in the meantime; beginning anew with another\n", c.current().Port)
+		fmt.Fprintf(options.Log, "another program took port %d; trying again with another one\n", c.current().Port)
 	}
 }
 
@@ -78,7 +78,7 @@ func (c *Cluster) tryUp(ctx context.Context) error {
 		return nil
 	}
 	if c.options.Keep {
-		return fmt.Errorf("%w; %s is kept, as asked for", err, dir.Path())
+		return fmt.Errorf("%w; --keep keeps %s", err, dir.Path())
 	}
 	if failed := remove(dir); failed != nil {
 		return errors.Join(err, failed)
@@ -105,7 +105,7 @@ func checkPrerequisites(s shape.Shape, options Options) error {
 		return nil
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("a lab makes network namespaces, for which it must be root; run it by sudo, or without a network with --control-plane-only")
+		return errors.New("a lab makes network namespaces, which needs root; run it with sudo, or without a network with --control-plane-only")
 	}
 	if _, err := exec.LookPath("nft"); err != nil {
 		return fmt.Errorf("a lab needs the program nft: %w; install the package nftables", err)

@@ -67,7 +67,7 @@ func (c *Client) waitWebhook(ctx context.Context, name string) error {
 		case refused != nil:
 			return refused.Error(), nil
 		}
-		return "it was called in vain or not at all", nil
+		return "no call was answered", nil
 	})
 }
 

@@ -67,7 +67,7 @@ func (r *release) writeAll(ctx context.Context) error {
 	case r.version == "":
 		return errors.New("VERSION is missing: write a semantic version such as VERSION=0.1.0")
 	case r.source.Modified:
-		return errors.New("the tree has changes that are not committed, which git status lists: commit them, since a release names its commit")
+		return errors.New("the tree has uncommitted changes, which git status lists: commit them, since a release names its commit")
 	}
 	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
 	if err != nil {

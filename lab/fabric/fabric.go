@@ -289,7 +289,7 @@ func checkZoneIDs(s shape.Shape) error {
 	for _, zone := range s.Zones {
 		id := zoneID(zone.Name)
 		if other, taken := names[id]; taken {
-			return fmt.Errorf("zone %q: its name happens to have the same number as %q; name it otherwise", zone.Name, other)
+			return fmt.Errorf("zone %q: its name has the same hash as %q; choose another name", zone.Name, other)
 		}
 		names[id] = zone.Name
 	}

@@ -178,7 +178,7 @@ func (i Image) validate(at string) error {
 	if i.Program != "" {
 		info, err := os.Stat(i.Program)
 		if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-			return fmt.Errorf("%s.program %q: %s; write the path of a program of this machine", at, i.Program, fileProblem(err, "it is no program"))
+			return fmt.Errorf("%s.program %q: %s; write the path of a program of this machine", at, i.Program, fileProblem(err, "it is not a program"))
 		}
 	}
 	switch {
@@ -204,7 +204,7 @@ func (i Image) validate(at string) error {
 	}
 	if i.Root != "" {
 		if info, err := os.Stat(i.Root); err != nil || !info.IsDir() {
-			return fmt.Errorf("%s.root %q: %s; write the path of a folder of this machine", at, i.Root, fileProblem(err, "it is no folder"))
+			return fmt.Errorf("%s.root %q: %s; write the path of a folder of this machine", at, i.Root, fileProblem(err, "it is not a folder"))
 		}
 	}
 	return nil

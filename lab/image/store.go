@@ -204,7 +204,7 @@ func unpackLayer(ctx context.Context, layout *oci.ReadOnlyStore, layer ocispec.D
 func unpackEntry(root *os.Root, header *tar.Header, from io.Reader) error {
 	name, mode := filepath.Clean(header.Name), header.FileInfo().Mode().Perm()
 	if strings.HasPrefix(filepath.Base(name), ".wh.") {
-		return errors.New("it removes a file of a layer before, which this program does not do")
+		return errors.New("it removes a file of an earlier layer, which is not supported")
 	}
 	switch header.Typeflag {
 	case tar.TypeDir:

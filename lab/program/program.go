@@ -47,7 +47,7 @@ func Run(ctx context.Context, c Call) int {
 	var err error
 	switch {
 	case !slices.Contains(Names(), c.Name):
-		err = fmt.Errorf("it is no program; it must be one of %s", strings.Join(Names(), ", "))
+		err = fmt.Errorf("it is not a program; it must be one of %s", strings.Join(Names(), ", "))
 	case len(c.Args) > 0:
 		err = fmt.Errorf("argument %q: it takes none", c.Args[0])
 	case c.Name == "echo":

@@ -124,7 +124,7 @@ func (s Shape) validateZones() error {
 		return wrong("zones", ": a lab has at least one")
 	}
 	if n := len(s.Nodes()); n > maxNodes {
-		return wrong("zones", ": they have %d nodes in all, a lab has at most %d; fake nodes are for more", n, maxNodes)
+		return wrong("zones", ": they have %d nodes in all, a lab has at most %d; use fake nodes for more", n, maxNodes)
 	}
 	zones := map[string]bool{}
 	names := map[string]bool{}

@@ -174,7 +174,7 @@ func (p *provisioner) remove(ctx context.Context, volume *corev1.PersistentVolum
 	// Users may write to volumes, but the runtime removes folders as root.
 	folder := filepath.Join(p.Folder, volume.Name)
 	if volume.Spec.HostPath == nil || volume.Spec.HostPath.Path != folder {
-		return fmt.Errorf("it is no folder of its own in %s", p.Folder)
+		return fmt.Errorf("it is not a folder of this provisioner in %s", p.Folder)
 	}
 	if err := os.RemoveAll(folder); err != nil {
 		return err

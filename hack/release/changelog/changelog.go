@@ -43,7 +43,7 @@ func Find(text, version string) (Section, error) {
 			continue
 		}
 		if len(section.Changes) == 0 {
-			return Section{}, fmt.Errorf("CHANGELOG.md: section [%s] lists no change: write what the version has", version)
+			return Section{}, fmt.Errorf("CHANGELOG.md: section [%s] lists no change: write the changes of the version", version)
 		}
 		return section, nil
 	}

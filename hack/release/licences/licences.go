@@ -200,7 +200,7 @@ func (d *dependency) add(module, at string, isLicence bool) error {
 	f := file{Name: filepath.ToSlash(name), Text: string(text)}
 	if isLicence {
 		if f.Licences, err = classify(text); err != nil {
-			d.unknown = append(d.unknown, fmt.Errorf("%s of %s %s (%s): %w. Use another module, or read it and have hack/release/licences know it",
+			d.unknown = append(d.unknown, fmt.Errorf("%s of %s %s (%s): %w. Use another module, or read the licence and add it to hack/release/licences",
 				f.Name, d.Module, d.Version, at, err))
 		}
 	}
@@ -224,11 +224,11 @@ func (d *dependency) check() error {
 	}
 	names := d.licences()
 	if len(names) == 0 {
-		return fmt.Errorf("%s %s has no licence file: it may not be passed on", d.Module, d.Version)
+		return fmt.Errorf("%s %s has no licence file, so it may not be distributed", d.Module, d.Version)
 	}
 	no := slices.DeleteFunc(names, func(name string) bool { return slices.Contains(allowed, name) })
 	if len(no) > 0 {
-		return fmt.Errorf("%s %s is under %s; allowed are %s. Use another module, or ask for the licence to be allowed in hack/release/licences",
+		return fmt.Errorf("%s %s is under %s; allowed are %s. Use another module, or propose to allow the licence in hack/release/licences",
 			d.Module, d.Version, strings.Join(no, ", "), strings.Join(allowed, ", "))
 	}
 	return nil

@@ -76,7 +76,7 @@ func ParsePlatforms(text string) ([]Platform, error) {
 		}
 	}
 	for unknown := range given {
-		return nil, fmt.Errorf("PLATFORMS %q: %q is none that images are made for; write one or more of %s, separated by commas", text, unknown, strings.Join(known, ", "))
+		return nil, fmt.Errorf("PLATFORMS %q: images cannot be made for %q; write one or more of %s, separated by commas", text, unknown, strings.Join(known, ", "))
 	}
 	return found, nil
 }
@@ -122,7 +122,7 @@ func (b build) run(ctx context.Context) error {
 		return fmt.Errorf("asking the go command for GOEXPERIMENT: %w", err)
 	}
 	if text := strings.TrimSpace(string(experiments)); text != "" {
-		return fmt.Errorf("the go command has GOEXPERIMENT=%s, which makes other programs: take it out by go env -u GOEXPERIMENT", text)
+		return fmt.Errorf("the go command has GOEXPERIMENT=%s, which makes other programs: run go env -u GOEXPERIMENT", text)
 	}
 	// -v names each compiled package, which shows the progress.
 	args := []string{"build", "-v", "-ldflags", b.linkerFlags, "-o", b.out + string(filepath.Separator)}

@@ -115,7 +115,7 @@ func (s Source) readTime(ctx context.Context) (time.Time, error) {
 		case s.Revision == "" && s.Version == "":
 			return time.Unix(0, 0).UTC(), nil
 		case s.Revision == "":
-			return time.Time{}, fmt.Errorf("%s is no git repository with a commit, so nothing says which time the release has: set %s to seconds since 1970", s.Root, epochVariable)
+			return time.Time{}, fmt.Errorf("%s is not a git repository with a commit, so the release has no time: set %s to seconds since 1970", s.Root, epochVariable)
 		}
 		var err error
 		if text, err = git(ctx, s.Root, "show", "--no-patch", "--no-show-signature", "--format=%ct", "HEAD"); err != nil {
