@@ -13,7 +13,7 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// pretended is a lab without network that says it is up, of which nothing runs.
+// pretended is a lab without network that is up by its state, without processes.
 func pretended(t *testing.T) *Cluster {
 	t.Helper()
 	root := t.TempDir()
@@ -44,8 +44,8 @@ func pretended(t *testing.T) *Cluster {
 	return c
 }
 
-// A command that changes a lab does not make it again if it was taken down.
-func TestChangesOfALabThatIsGone(t *testing.T) {
+// A command that changes a lab does not bring a removed lab back.
+func TestChangesOfRemovedLab(t *testing.T) {
 	c := pretended(t)
 	if err := c.Down(t.Context()); err != nil {
 		t.Fatal(err)
@@ -58,8 +58,8 @@ func TestChangesOfALabThatIsGone(t *testing.T) {
 	}
 }
 
-// The link beside the program may point to another release when a lab is opened again.
-func TestALabKeepsItsKubernetes(t *testing.T) {
+// vicinity-kubernetes may link to another release when a lab is opened again.
+func TestLabKeepsItsKubernetes(t *testing.T) {
 	folder := t.TempDir()
 	link := filepath.Join(folder, "vicinity-kubernetes")
 	options := Options{Program: filepath.Join(folder, "vicinity")}

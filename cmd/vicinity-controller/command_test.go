@@ -16,7 +16,7 @@ func execute(t *testing.T, flags ...string) error {
 	return command.ExecuteContext(context.Background())
 }
 
-// A flag that makes no sense ends the program with a sentence that names it.
+// An invalid flag ends the program with a message that names it.
 func TestFlagsAreChecked(t *testing.T) {
 	for _, name := range []string{"POD_NAMESPACE", "POD_SERVICE_ACCOUNT", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"} {
 		t.Setenv(name, "")

@@ -17,11 +17,11 @@ const (
 	flagsEnd      = "<!-- end of flags -->\n"
 )
 
-// TestReferenceIsCurrent compares the flags in docs/reference/controller.md with those
-// that there are; with -update it writes them.
+// TestReferenceIsCurrent compares the flags in docs/reference/controller.md with the program's; with
+// -update it writes them.
 func TestReferenceIsCurrent(t *testing.T) {
 	for _, name := range []string{"POD_NAMESPACE", "POD_SERVICE_ACCOUNT"} {
-		t.Setenv(name, "") // or it would be a default
+		t.Setenv(name, "") // it would change a default
 	}
 	command := newCommand()
 	golden.CompareBetween(t, referenceFile, flagsBegin, flagsEnd,

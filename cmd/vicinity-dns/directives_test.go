@@ -8,7 +8,7 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 )
 
-// upstream is the order that CoreDNS itself has. The test package sets ours.
+// upstream is the order of CoreDNS. The test package sets ours.
 var upstream = slices.Clone(dnsserver.Directives)
 
 func init() {

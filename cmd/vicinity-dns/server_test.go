@@ -27,7 +27,7 @@ type server struct {
 	address  string
 }
 
-// freePort is a port that nothing listens on.
+// freePort returns an unused port.
 func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,8 +38,8 @@ func freePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// start starts a server. In the Corefile PORT is its port, and KUBECONFIG the line that a
-// connection to the API server takes.
+// start starts a server. In the Corefile, PORT stands for its port, and KUBECONFIG for the line that
+// connects to the API server.
 func start(t testing.TB, kubeconfig, corefile string) *server {
 	t.Helper()
 	caddy.Quiet, dnsserver.Quiet = true, true
@@ -77,7 +77,7 @@ func (s *server) query(from, name string, change ...func(*dns.Msg)) *dns.Msg {
 	return got
 }
 
-// addresses are those of an answer, or its code and what it says instead.
+// addresses returns the addresses of an answer, or else its code and other records.
 func addresses(m *dns.Msg) string {
 	var words []string
 	for _, rr := range m.Answer {
@@ -100,7 +100,6 @@ func addresses(m *dns.Msg) string {
 	return strings.Join(words, " ")
 }
 
-// kubeconfig writes one for a configuration.
 func kubeconfig(t testing.TB, config *rest.Config) string {
 	t.Helper()
 	made := clientcmdapi.NewConfig()
@@ -117,8 +116,8 @@ func kubeconfig(t testing.TB, config *rest.Config) string {
 	return file
 }
 
-// manifests has the zones a to c with a node each, whose pods ask from 127.<n>.0.0/16, and a Service
-// with endpoints in two of them.
+// manifests has the zones a to c with a node each, whose pods have addresses in 127.<n>.0.0/16, and a
+// Service with endpoints in two of them.
 func manifests() string {
 	var b strings.Builder
 	endpoint := func(n int) string {

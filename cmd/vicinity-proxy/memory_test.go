@@ -64,12 +64,12 @@ func TestHeapLimit(t *testing.T) {
 // change, and a quarter of the heap stays for the rest.
 func TestDefaultsFitTheMemory(t *testing.T) {
 	for limit := int64(128 << 20); limit <= 8<<30; limit *= 2 {
-		environment := limit / 10 * 9 // as by the chart
+		environment := limit / 10 * 9 // as in the chart
 		before := debug.SetMemoryLimit(environment)
 		bounds := view.BoundsWithin(environment, view.Bounds{})
 		heap := heapLimit(limit, bounds.KernelMemory())
 		debug.SetMemoryLimit(before)
-		const inHeap = 700 // with the garbage that there is as a rule
+		const inHeap = 700 // with the usual garbage
 		if needed := int64(bounds.Total)*inHeap + environment/4; heap < needed || heap+bounds.KernelMemory() > limit {
 			t.Errorf("of %d bytes the heap has %d, and needs %d", limit, heap, needed)
 		}

@@ -16,7 +16,7 @@ const (
 // docs/reference/proxy.md has the current flags. With -update the test writes them.
 func TestReferenceIsCurrent(t *testing.T) {
 	for _, name := range []string{"POD_NAMESPACE", "NODE_NAME"} {
-		t.Setenv(name, "") // or it would be a default
+		t.Setenv(name, "") // it would change a default
 	}
 	command := newCommand()
 	golden.CompareBetween(t, referenceFile, flagsBegin, flagsEnd,

@@ -18,7 +18,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// fakeKernel lacks what rules need if it has an error.
+// fakeKernel lacks a feature if it has an error.
 type fakeKernel struct{ err error }
 
 func (k fakeKernel) CheckSupport(context.Context, ruleset.Family) error { return k.err }
@@ -88,7 +88,7 @@ func TestSettingsOfTheKernel(t *testing.T) {
 	missing.prepare(t.Context(), logr.Discard())
 }
 
-// slowMetrics is gathered until it is released.
+// slowMetrics blocks until it is released.
 type slowMetrics struct{ began, release chan struct{} }
 
 func (slowMetrics) Describe(chan<- *prometheus.Desc) {}

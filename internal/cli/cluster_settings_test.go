@@ -21,8 +21,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing/routingflags"
 )
 
-// settingsOf are the settings that a cluster with these objects has, and what of them is
-// not known.
+// settingsOf returns the settings of a cluster with these objects, and the sentences about unknown
+// ones.
 func settingsOf(t *testing.T, objects ...runtime.Object) (routingflags.Running, []string) {
 	t.Helper()
 	r := &clusterReader{connection: &connection{typed: fake.NewClientset(objects...)}}
@@ -33,7 +33,7 @@ func settingsOf(t *testing.T, objects ...runtime.Object) (routingflags.Running, 
 	return settings, r.missing
 }
 
-// chartController is the controller's Deployment as the chart has it with some values.
+// chartController returns the controller's Deployment of the chart with some values.
 func chartController(t *testing.T, values string) *appsv1.Deployment {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "controllers", values+".yaml"))
@@ -48,9 +48,8 @@ func chartController(t *testing.T, values string) *appsv1.Deployment {
 	return deployment
 }
 
-// What the chart's values say is what the commands decide by, whatever the release and
-// its objects are called.
-func TestSettingsAreThoseOfTheChart(t *testing.T) {
+// The commands decide by the chart's values, whatever the release and its objects are called.
+func TestSettingsFollowTheChart(t *testing.T) {
 	want := routingflags.Defaults()
 	want.Exclusion.Own = "vicinity-system"
 	if got, missing := settingsOf(t, chartController(t, "default")); !reflect.DeepEqual(got, want) || len(missing) > 0 {
@@ -68,8 +67,8 @@ func TestSettingsAreThoseOfTheChart(t *testing.T) {
 	}
 }
 
-// The commands say of no Service that it is routed if the controller leaves it alone.
-func TestServicesThatAreLeftAlone(t *testing.T) {
+// The commands report no routing for a Service that the controller leaves alone.
+func TestExcludedServices(t *testing.T) {
 	prefer := map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}
 	grouped := map[string]string{v1alpha1.AnnotationProxy: "true"}
 	for _, test := range []struct {
@@ -78,7 +77,7 @@ func TestServicesThatAreLeftAlone(t *testing.T) {
 		annotations map[string]string
 		args        []string
 		delivery    string
-		noEffect    string // what is named to have none
+		noEffect    string // the setting that has none
 	}{
 		{
 			name: "excluded by default", namespace: metav1.NamespaceSystem, annotations: prefer,
@@ -132,7 +131,8 @@ func TestServicesThatAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Whoever may write a Deployment can give it the labels of vicinity-controller. Webhooks are of the cluster.
+// Any user who may write a Deployment can give it the labels of vicinity-controller. Webhooks belong
+// to the cluster.
 func TestControllerIsThatWhichWebhooksCall(t *testing.T) {
 	other := aController("--take-over-auto")
 	other.Namespace = "a-tenant"

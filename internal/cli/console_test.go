@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/command"
 )
 
-// serveConsole runs the command until the test ends, and returns the address that it prints.
+// serveConsole runs the command until the test ends, and returns the printed address.
 func (c *fakeCluster) serveConsole(t *testing.T, args ...string) *url.URL {
 	t.Helper()
 	reader, writer := io.Pipe()
@@ -42,7 +42,7 @@ func (c *fakeCluster) serveConsole(t *testing.T, args ...string) *url.URL {
 	return address
 }
 
-// ask reads a view once all is read.
+// ask reads a view once everything is read.
 func ask(t *testing.T, address *url.URL, path string, view any) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {

@@ -9,8 +9,8 @@ import (
 	"vicinity.dev/vicinity/test/golden"
 )
 
-// budgets are of all kinds that are converted, one of them in a list and without its kind,
-// and other objects.
+// budgets are of all kinds that convert reads, one of them in a list and without its kind, and other
+// objects.
 const budgets = `apiVersion: policy/v1
 kind: PodDisruptionBudgetList
 items:

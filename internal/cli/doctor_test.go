@@ -36,16 +36,16 @@ import (
 	"vicinity.dev/vicinity/test/golden"
 )
 
-// examinedCluster is a cluster in memory that doctor can look at.
+// examinedCluster is a cluster in memory for doctor.
 type examinedCluster struct {
 	*fakeCluster
 	named *metadatafake.FakeMetadataClient
-	// reach is what the webhooks' Service answers by way of the API server.
+	// reach is the answer of the webhooks' Service through the API server.
 	reach error
 	clock *command.Clock
 }
 
-// newExaminedCluster has the Services of the others, and what of Vicinity doctor looks at.
+// newExaminedCluster has the Services of the other tests, and the parts of Vicinity.
 func newExaminedCluster(t *testing.T) *examinedCluster {
 	t.Helper()
 	c := &examinedCluster{fakeCluster: newFakeCluster(t)}
@@ -157,7 +157,7 @@ func TestDoctorGolden(t *testing.T) {
 	}
 }
 
-// Doctor asks for what is documented, and for nothing that writes.
+// Doctor reads exactly what is documented, and writes nothing.
 func TestDoctorPermissions(t *testing.T) {
 	used := map[string]bool{}
 	note := func(actions []kubetesting.Action) {
@@ -168,7 +168,7 @@ func TestDoctorPermissions(t *testing.T) {
 				name += "/proxy"
 			}
 			if resource.Group == "" && (resource.Resource == "version" || resource.Resource == "resource") {
-				continue // discovery, which everybody may ask
+				continue // everyone may use discovery
 			}
 			if verb := action.GetVerb(); verb != "get" && verb != "list" {
 				t.Errorf("doctor asks for %s of %s", verb, resource)
@@ -183,7 +183,7 @@ func TestDoctorPermissions(t *testing.T) {
 				t.Fatal(err)
 			}
 		} else {
-			// Deployments of users matter where there is a budget.
+			// Deployments of users matter only under a budget.
 			budget := &unstructured.Unstructured{Object: map[string]any{
 				"apiVersion": v1alpha1.GroupVersion.String(), "kind": "TopologyDisruptionBudget", "metadata": map[string]any{"namespace": "shop", "name": "web"},
 			}}
@@ -211,8 +211,8 @@ func TestDoctorPermissions(t *testing.T) {
 	}
 }
 
-// What may not be read is told, and is no reason to end.
-func TestDoctorDoesWithout(t *testing.T) {
+// Doctor names what it may not read, and goes on.
+func TestDoctorWithoutPermissions(t *testing.T) {
 	for _, resource := range []string{
 		"nodes", "leases", "daemonsets", "configmaps", "customresourcedefinitions", "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "endpointslices", "services",
 		"namespaces", "endpointgroups", "routingpolicies", "clusterroutingpolicies", "topologydisruptionbudgets", "poddisruptionbudgets", "statefulsets", "deployments",
@@ -239,7 +239,7 @@ func TestDoctorDoesWithout(t *testing.T) {
 	}
 }
 
-func TestDoctorCannotLook(t *testing.T) {
+func TestDoctorWithoutCluster(t *testing.T) {
 	refused := newExaminedCluster(t)
 	for _, resource := range []string{"nodes", "services", "deployments"} {
 		refused.refuse(resource, forbidden("", resource))
@@ -259,7 +259,7 @@ func TestDoctorCannotLook(t *testing.T) {
 	}
 }
 
-// The API server says whether it reaches the webhooks. An answer of theirs is one, whatever it says.
+// The API server's answer says whether it reaches the webhooks. Any HTTP status of theirs counts.
 func TestDoctorReachesWebhooks(t *testing.T) {
 	const id, object = "webhook-unreachable", "Service vicinity-system/vicinity-webhook"
 	for _, test := range []struct {
@@ -291,8 +291,8 @@ func TestDoctorReachesWebhooks(t *testing.T) {
 	}
 }
 
-// That nothing of Vicinity is in one namespace says nothing about others: what is in use is no leftover.
-func TestDoctorLooksInAnotherNamespace(t *testing.T) {
+// With -n of a namespace without Vicinity, objects in use elsewhere are not leftovers.
+func TestDoctorInAnotherNamespace(t *testing.T) {
 	code, stdout, stderr := newExaminedCluster(t).doctor(t, "-n", "shop")
 	if strings.Contains(stdout, "leftover-") || strings.Contains(stdout, "not-installed") || strings.Contains(stdout, "kubectl delete") {
 		t.Errorf("exit code %d: %s", code, stdout)
@@ -303,7 +303,7 @@ func TestDoctorLooksInAnotherNamespace(t *testing.T) {
 	}
 }
 
-// Text from objects reaches the terminal without its control characters.
+// Text from objects reaches the terminal without control characters.
 func TestDoctorTextIsPrintable(t *testing.T) {
 	c := newExaminedCluster(t)
 	web, err := c.typed.CoreV1().Services("shop").Get(t.Context(), "web", metav1.GetOptions{})

@@ -17,8 +17,8 @@ func dynamics(ctx context.Context, args ...string) (code int, stdout, stderr str
 	})
 }
 
-// byHand can be followed by hand: for half an hour six of twelve endpoints serve everything, twice
-// what is even.
+// byHand can be checked by hand: for half an hour, six of twelve endpoints serve everything, twice the
+// even share.
 var byHand = strings.Fields("--scenario one-zone-traffic --zones 2 --nodes-per-zone 1 --endpoints 12 --algorithm balanced,local --without none")
 
 func TestDynamicsTable(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// The answer ends with what to do, for whatever keeps a plan from being in force.
-func TestExplainSaysWhatIsNext(t *testing.T) {
+// The answer ends with the next step for each reason why a plan is not in force.
+func TestExplainNextSteps(t *testing.T) {
 	prefer := map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}
 	even := func() runtime.Object { return aSlice("shop", "soon", "a=4", "b=4", "c=4") }
 	hinted := func() runtime.Object { return hintOwn(aSlice("shop", "soon", "a=4", "b=4", "c=4")) }

@@ -47,7 +47,7 @@ func namedSlice(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 }
 
 // newNamedCluster has three zones of two nodes, headless Services with the groups that the controller
-// writes for them, others, and pods that ask for them.
+// writes for them, other Services, and pods that ask for names.
 func newNamedCluster(t *testing.T) *fakeCluster {
 	t.Helper()
 	keys := func(keys ...string) map[string]string {
@@ -199,8 +199,8 @@ func TestExplainDNSGolden(t *testing.T) {
 	}
 }
 
-// addOddServices has Services without a selector, without an endpoint and with a malformed annotation, and
-// clients that are located by odd means.
+// addOddServices adds Services without a selector, without an endpoint and with an invalid annotation,
+// and clients that are located in unusual ways.
 func addOddServices(t *testing.T, c *fakeCluster) {
 	t.Helper()
 	byHand := headless(aService("shop", "by-hand", nil))
@@ -238,9 +238,9 @@ func addOddServices(t *testing.T, c *fakeCluster) {
 	}
 }
 
-// Of a headless Service explain and status say that its plan is delivered, not that it is in force: they
-// do not see which DNS servers clients ask.
-func TestDeliveredToDNSServers(t *testing.T) {
+// For a headless Service, explain and status say that its plan is delivered, not that it is in force:
+// they cannot see which DNS servers clients use.
+func TestDeliveryToDNSServers(t *testing.T) {
 	c := newNamedCluster(t)
 	_, stdout, _ := c.run(t.Context(), "explain", "spread")
 	wants(t, stdout,
@@ -255,9 +255,9 @@ func TestDeliveredToDNSServers(t *testing.T) {
 	}
 }
 
-// The groups that count are those that the DNS server reads, whatever they say of their Service in the label
-// that the controller goes by.
-func TestExplainDNSReadsTheServersGroups(t *testing.T) {
+// The groups of a Service are those that the DNS server reads, whatever their label for the controller
+// says.
+func TestExplainDNSReadsServedGroups(t *testing.T) {
 	for _, test := range []struct {
 		name, spec, want string
 		labels           map[string]string
@@ -282,7 +282,7 @@ func TestExplainDNSReadsTheServersGroups(t *testing.T) {
 	}
 }
 
-// A short name is looked for along the search list that the pod has, as far as that is known.
+// A short name follows the pod's search list, as far as it is known.
 func TestExplainDNSSearchList(t *testing.T) {
 	const doubt = "another search list than the usual one"
 	config := func(options ...string) *corev1.PodDNSConfig {
@@ -359,7 +359,7 @@ func TestExplainDNSErrors(t *testing.T) {
 	}
 }
 
-// What may not be read makes the answer unknown where it matters, and is named.
+// An answer that depends on something unreadable is unknown, and explain names the permission.
 func TestExplainDNSForbidden(t *testing.T) {
 	for _, test := range []struct{ resource, args, golden string }{
 		{"podlocators", "near --from cached", "no-locators.txt"},

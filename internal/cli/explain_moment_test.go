@@ -16,7 +16,6 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// add puts objects of the namespace shop into the cluster.
 func (c *fakeCluster) add(t *testing.T, objects ...runtime.Object) {
 	t.Helper()
 	for _, object := range objects {
@@ -47,9 +46,8 @@ func wants(t *testing.T, output string, texts ...string) {
 	}
 }
 
-// Endpoints that zones keep for a moment are told apart from those whose hints are not
-// written yet.
-func TestExplainWhatIsHeld(t *testing.T) {
+// Explain tells endpoints that zones keep for a while from endpoints without written hints.
+func TestExplainHeldEndpoints(t *testing.T) {
 	service := aService("shop", "held", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer})
 	service.Labels[v1alpha1.LabelRouted] = "true"
 	slice := hintOwn(aSlice("shop", "held", "a=4", "b=4", "c=4"))
@@ -89,14 +87,14 @@ func TestExplainWhatIsHeld(t *testing.T) {
 	_, stdout, _ = c.run(t.Context(), "status", "-o", "wide")
 	wants(t, stdout, "for a moment longer zone-b may use 10.0.0.1, 10.0.0.2, against the plan")
 
-	// A hint that nobody holds has to be written.
+	// A hint that no zone holds must be written.
 	hint(3, "zone-b")
 	c = newFakeCluster(t)
 	c.add(t, service, slice)
 	_, stdout, _ = c.run(t.Context(), "explain", "held")
 	wants(t, stdout, "not written yet: the hints of 1 endpoint in 1 slice differ from the plan")
 
-	// One that does not stay is written again and again, in vain.
+	// A hint that does not stay is written again and again.
 	service.Status.Conditions = []metav1.Condition{routing.WithHintsLost(metav1.Condition{
 		Type: v1alpha1.ConditionTopologyRouting, Status: metav1.ConditionFalse, Reason: "Allocated",
 	})}
@@ -106,9 +104,9 @@ func TestExplainWhatIsHeld(t *testing.T) {
 	wants(t, stdout, "written and lost again: the hints of 1 endpoint in 1 slice differ from the plan")
 }
 
-// Until vicinity-proxy serves a Service stock proxies follow hints, which are the plan
-// that is looked for in the slices.
-func TestExplainMeanwhile(t *testing.T) {
+// Until vicinity-proxy serves a Service, stock proxies follow hints, and explain compares those with
+// the plan.
+func TestExplainHintsUntilHandOver(t *testing.T) {
 	for _, test := range []struct {
 		name, annotation, value string
 		wants                   []string

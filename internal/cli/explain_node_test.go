@@ -27,15 +27,15 @@ import (
 	"vicinity.dev/vicinity/test/golden"
 )
 
-// proxiedCluster is a cluster of two zones whose Services vicinity-proxy serves, on a node
-// that a test may be.
+// proxiedCluster is a cluster of two zones whose Services vicinity-proxy serves. The test can be one
+// of its nodes.
 type proxiedCluster struct {
 	objects []runtime.Object
 	groups  []runtime.Object
 	here    machine
 }
 
-// proxiedNode is a node of the zone that its name begins with.
+// proxiedNode returns a node of the zone that its name begins with.
 func proxiedNode(name, address string) *corev1.Node {
 	node := aNode(name, "zone-"+name[:1], "4", "")
 	node.Labels[corev1.LabelHostname], node.Labels["example.com/rack"] = name, "rack-"+name[1:]
@@ -66,12 +66,12 @@ func isLocal(service *corev1.Service) {
 	service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 }
 
-// notHandedOver has kube-proxy serve the Service too.
+// notHandedOver leaves the Service to kube-proxy.
 func notHandedOver(service *corev1.Service) {
 	delete(service.Labels, v1alpha1.LabelServiceProxyName)
 }
 
-// aGroup has endpoints by their numbers and nodes, as in 1@a1.
+// aGroup has endpoints by number and node, as in 1@a1.
 func aGroup(name, endpoints string, change func(*v1alpha1.EndpointGroupSpec)) *v1alpha1.EndpointGroup {
 	group := &v1alpha1.EndpointGroup{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EndpointGroup"},
@@ -210,7 +210,7 @@ func TestExplainNodeGolden(t *testing.T) {
 	}
 }
 
-// claimsAll has addresses that are not for a Service to claim.
+// claimsAll claims addresses that a Service may not claim.
 func claimsAll(service *corev1.Service) {
 	service.Spec.ExternalIPs = []string{
 		"10.96.0.9", "10.96.0.77", "192.0.2.2", "192.0.2.3", "10.2.0.1", "203.0.113.6", "203.0.113.7", "169.254.169.254", "198.51.100.7",
@@ -233,15 +233,13 @@ func otherGroup() *v1alpha1.EndpointGroup {
 	return group
 }
 
-// whenRenewed is where an output says when the Lease was renewed.
+// whenRenewed matches the age of the Lease in an output.
 var whenRenewed = regexp.MustCompile(`("renewed": ")[^"]*|(renewed )[0-9]+s`)
 
-// withoutTimes is an output without times.
 func withoutTimes(text string) string { return whenRenewed.ReplaceAllString(text, "${1}${2}TIME") }
 
-// TestExplainNodeSaysWhoServes looks at who is said to serve a Service, also where something
-// may not be read.
-func TestExplainNodeSaysWhoServes(t *testing.T) {
+// TestExplainNodeServedBy checks what serves a Service, also with missing permissions.
+func TestExplainNodeServedBy(t *testing.T) {
 	near := aGroup("near", "1@a1", nil)
 	without := func(kind func(runtime.Object) bool) func(*proxiedCluster) {
 		return func(c *proxiedCluster) {
@@ -352,7 +350,7 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 	}
 }
 
-// heldRules are rules that a kernel holds.
+// heldRules are the rules in a kernel.
 type heldRules map[ruleset.Family]ruleset.Listing
 
 func (h heldRules) Read(family ruleset.Family) (ruleset.Listing, error) {
@@ -364,7 +362,7 @@ func (h heldRules) Read(family ruleset.Family) (ruleset.Listing, error) {
 
 func (heldRules) Close() error { return nil }
 
-// heldFor are the rules that the kernel of node a1 holds for some Services.
+// heldFor returns the rules that the kernel of node a1 holds for some Services.
 func heldFor(t *testing.T, inputs ...compile.Input) heldRules {
 	t.Helper()
 	settings := view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark, Pods: podsFrom(t, "10.0.0.0/8"), MaxAffinityClients: ruleset.MostAffinityClients}
@@ -442,8 +440,8 @@ func emptyTable(t *testing.T) ruleset.Listing {
 	return table.Want()
 }
 
-// What differs for a moment is no difference.
-func TestExplainNodeLooksAgain(t *testing.T) {
+// A difference must last over several readings.
+func TestExplainNodeIgnoresShortDifferences(t *testing.T) {
 	service, near := proxiedService(), aGroup("near", "1@a1 2@a2", nil)
 	c := newProxiedCluster(service, near)
 	held := heldFor(t)

@@ -29,10 +29,10 @@ type evictable struct {
 	namespace string
 }
 
-// The places of pods.
+// Where pods run.
 const (
 	onFakeNodes = `nodeSelector: {lab.vicinity.dev/fake: "true"}`
-	// onSilentNode is where pods have the state that the test writes, since no kubelet runs them.
+	// onSilentNode has no kubelet, so the test writes the status of pods.
 	onSilentNode = `nodeName: silent`
 	nowhere      = `nodeSelector: {example.com/nowhere: "true"}`
 )
@@ -67,7 +67,7 @@ spec:
 	})
 }
 
-// unready has all pods run and be not ready.
+// unready makes all pods run without being ready.
 func (c *evictable) unready() {
 	c.Helper()
 	pods, err := c.pods(c.Context())
@@ -107,7 +107,7 @@ func (c *evictable) guard(name, spec string, expected, healthy int) {
 	})
 }
 
-// explained is what explain says about a pod.
+// explained returns the answer of explain about a pod.
 func (c *evictable) explained(pod string) *inspect.PodExplanation {
 	c.Helper()
 	var out, errs bytes.Buffer
@@ -126,7 +126,7 @@ func (c *evictable) explained(pod string) *inspect.PodExplanation {
 	return &e
 }
 
-// answered is what Kubernetes answers to a dry run.
+// answered returns the answer of Kubernetes to a dry run.
 func (c *evictable) answered(pod string) (inspect.Verdict, error) {
 	err := c.PolicyV1().Evictions(c.namespace).Evict(c.Context(), &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: pod}, DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
@@ -143,8 +143,8 @@ func (c *evictable) answered(pod string) (inspect.Verdict, error) {
 	return "", err
 }
 
-// TestExplainPodAgreesWithKubernetes asks Kubernetes for the eviction of pods that
-// PodDisruptionBudgets cover, and compares the answers.
+// TestExplainPodAgreesWithKubernetes compares explain with Kubernetes' answers to evictions of pods
+// under PodDisruptionBudgets.
 func TestExplainPodAgreesWithKubernetes(t *testing.T) {
 	plane := rig.Start(t)
 	plane.Make("", "{apiVersion: v1, kind: Node, metadata: {name: silent}}")
@@ -221,8 +221,8 @@ func TestExplainPodAgreesWithKubernetes(t *testing.T) {
 	})
 }
 
-// scaledOwner makes a kind with a scale, an object of it with four replicas, and one pod of
-// that under a budget.
+// scaledOwner makes a kind with a scale, an object of it with four replicas, and one of its pods under
+// a budget.
 func (c *evictable) scaledOwner() {
 	c.Helper()
 	const database = "apiVersion: db.example.com/v1\nkind: Database\nmetadata: {name: orders}\nspec: {replicas: 4}\n"

@@ -25,8 +25,8 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// budgeted is a cluster of three zones with a node each, and six pods of a StatefulSet, two in
-// each zone, in a namespace with budgets that are enforced.
+// budgeted is a cluster of three zones with a node each, and six pods of a StatefulSet, two in each
+// zone, in a namespace whose budgets are enforced.
 type budgeted struct {
 	pods       []*corev1.Pod
 	budgets    []*v1alpha1.TopologyDisruptionBudget
@@ -68,7 +68,7 @@ func aPodOf(owner string, ordinal int, node string) *corev1.Pod {
 	}
 }
 
-// budget adds a TopologyDisruptionBudget by zone, of which one pod in each may be down.
+// budget adds a TopologyDisruptionBudget by zone that allows one pod down in each.
 func (b *budgeted) budget(name string, change ...func(*v1alpha1.TopologyDisruptionBudget)) *budgeted {
 	tdb := &v1alpha1.TopologyDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TopologyDisruptionBudget"},
@@ -86,7 +86,7 @@ func (b *budgeted) budget(name string, change ...func(*v1alpha1.TopologyDisrupti
 	return b
 }
 
-// pdb adds a PodDisruptionBudget with a number of disruptions that are allowed.
+// pdb adds a PodDisruptionBudget with a number of allowed disruptions.
 func (b *budgeted) pdb(name string, allowed int32) *budgeted {
 	p := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Generation: 1},
@@ -100,7 +100,7 @@ func (b *budgeted) pdb(name string, allowed int32) *budgeted {
 	return b
 }
 
-// down has pods that are not ready.
+// down makes pods not ready.
 func (b *budgeted) down(pods ...int) *budgeted {
 	for _, i := range pods {
 		b.pods[i].Status.Conditions[0].Status = corev1.ConditionFalse
@@ -221,7 +221,7 @@ func TestExplainPodGolden(t *testing.T) {
 	}
 }
 
-// podAnswer is what explain says of the first pod, in JSON.
+// podAnswer returns the JSON of explain for the first pod.
 func podAnswer(t *testing.T, c *fakeCluster) inspect.PodExplanation {
 	t.Helper()
 	code, stdout, stderr := c.run(t.Context(), "explain", "pod/web-0", "-o", "json")
@@ -235,8 +235,8 @@ func podAnswer(t *testing.T, c *fakeCluster) inspect.PodExplanation {
 	return e
 }
 
-// TestExplainPodWithoutRights takes one right after the other. What may not be read must not
-// make an eviction look allowed that may be refused.
+// TestExplainPodWithoutRights removes one permission after the other. An unreadable object must not
+// make an eviction look allowed.
 func TestExplainPodWithoutRights(t *testing.T) {
 	for _, test := range []struct {
 		resource, group string
@@ -276,7 +276,7 @@ func TestExplainPodWithoutRights(t *testing.T) {
 	})
 }
 
-func TestPermissionsOfExplainPodAreThoseDocumented(t *testing.T) {
+func TestPermissionsOfExplainPodAreDocumented(t *testing.T) {
 	c := newBudgeted().budget("by-zone").cluster(t)
 	c.run(t.Context(), "explain", "pod/web-0")
 	compareRights(t, c, documentedRights(t, "\n## One pod\n"))

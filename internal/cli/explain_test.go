@@ -28,15 +28,15 @@ import (
 	"vicinity.dev/vicinity/test/golden"
 )
 
-// fakeCluster is a cluster in memory, and those who read it.
+// fakeCluster is a cluster in memory, with its clients.
 type fakeCluster struct {
 	typed   *fake.Clientset
 	dynamic *dynamicfake.FakeDynamicClient
-	here    machine // where commands run
+	here    machine // that runs the commands
 }
 
-// newFakeCluster has three zones of two nodes, with CPU that differs, and a node of
-// the control plane; Services that ask for all kinds of things; and the controller.
+// newFakeCluster has three zones of two nodes with different CPU, a control plane node, Services with
+// all kinds of requests, and the controller.
 func newFakeCluster(t *testing.T) *fakeCluster {
 	t.Helper()
 	objects := []runtime.Object{aNode("master", "zone-a", "8", v1alpha1.LabelControlPlane)}
@@ -180,8 +180,7 @@ func headless(service *corev1.Service) *corev1.Service {
 	return service
 }
 
-// aSlice has numbers of ready endpoints by the letter of their zone, on its nodes in
-// turn.
+// aSlice has ready endpoints, by the letter of their zone, on the zone's nodes in turn.
 func aSlice(namespace, service string, zones ...string) *discoveryv1.EndpointSlice {
 	port, number, protocol := "http", int32(8080), corev1.ProtocolTCP
 	slice := &discoveryv1.EndpointSlice{
@@ -204,7 +203,7 @@ func aSlice(namespace, service string, zones ...string) *discoveryv1.EndpointSli
 	return slice
 }
 
-// inIPv6 is the slice in the other family.
+// inIPv6 returns the slice in the other family.
 func inIPv6(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	slice.Name, slice.AddressType = strings.Replace(slice.Name, "ipv4", "ipv6", 1), discoveryv1.AddressTypeIPv6
 	for i := range slice.Endpoints {
@@ -238,7 +237,7 @@ func aController(args ...string) *appsv1.Deployment {
 	}
 }
 
-// connect is a connector to the cluster, in the namespace shop unless told otherwise.
+// connect connects to the cluster, in the namespace shop by default.
 func (c *fakeCluster) connect(f *clusterFlags) (*connection, error) {
 	namespace := f.namespace
 	if namespace == "" {
@@ -247,7 +246,7 @@ func (c *fakeCluster) connect(f *clusterFlags) (*connection, error) {
 	return &connection{typed: c.typed, dynamic: c.dynamic, namespace: namespace, server: "https://fake"}, nil
 }
 
-// runCommands runs a program that has these commands alone.
+// runCommands runs a program with these commands only.
 func runCommands(ctx context.Context, args []string, commands func(command.Streams) []*cobra.Command) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	root := &cobra.Command{Use: "vicinity", SilenceUsage: true, SilenceErrors: true}
@@ -277,7 +276,7 @@ func forbidden(group, resourceName string) error {
 		fmt.Errorf("User %q cannot list resource %q in API group %q at the cluster scope", "jane", resourceName, group))
 }
 
-// printsGolden runs a command that succeeds and prints a golden file.
+// printsGolden runs a command that must succeed and print a golden file.
 func (c *fakeCluster) printsGolden(t *testing.T, file string, args ...string) {
 	t.Helper()
 	code, stdout, stderr := c.run(t.Context(), args...)
@@ -320,8 +319,8 @@ func TestExplainGolden(t *testing.T) {
 	}
 }
 
-// What cannot be read is left out, and said.
-func TestExplainDoesWithout(t *testing.T) {
+// Explain leaves out what it may not read, and says so.
+func TestExplainWithoutPermissions(t *testing.T) {
 	noCRD := func(name string) error {
 		return apierrors.NewNotFound(schema.GroupResource{Group: "vicinity.dev", Resource: name}, "")
 	}

@@ -20,7 +20,7 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// noCluster takes away what could lead to a cluster of whoever runs the test.
+// noCluster hides the clusters of the user who runs the test.
 func noCluster(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "HTTP_PROXY", "HTTPS_PROXY"} {
@@ -29,9 +29,8 @@ func noCluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 }
 
-// kubeconfigFile writes a kubeconfig with the contexts "here", whose namespace is
-// shop, and "lost", whose cluster is not in the file. The certificate of the server may
-// be anybody's.
+// kubeconfigFile writes a kubeconfig with the contexts "here", with the namespace shop, and "lost",
+// whose cluster is not in the file. Any server certificate is accepted.
 func kubeconfigFile(t *testing.T, server, current string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -51,7 +50,7 @@ contexts:
 	return file
 }
 
-// apiServer answers like an API server that has nothing but two Services, in JSON.
+// apiServer answers like an API server that has only two Services, in JSON.
 func apiServer(t *testing.T, seen *[]*http.Request) *httptest.Server {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -96,7 +95,7 @@ func TestClusterFlagsFollowKubectl(t *testing.T) {
 		name string
 		args []string
 		path string // of the first request
-		user string // that is acted as
+		user string // that is impersonated
 	}{
 		{"a context", []string{"--context", "here"}, "/api/v1/namespaces/shop/services/web", ""},
 		{"another user", []string{"--as", "joe"}, "/api/v1/namespaces/shop/services/web", "joe"},
@@ -125,7 +124,7 @@ func TestClusterFlagsFollowKubectl(t *testing.T) {
 	}
 }
 
-func TestClustersThatCannotBeAsked(t *testing.T) {
+func TestUnreachableClusters(t *testing.T) {
 	answering := func(t *testing.T, code int, reason metav1.StatusReason) string {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -198,7 +197,7 @@ func TestClustersThatCannotBeAsked(t *testing.T) {
 	})
 }
 
-func TestPluginSpeaksAsKubectl(t *testing.T) {
+func TestPluginName(t *testing.T) {
 	run := func(program func([]string, io.Writer, io.Writer) int, args ...string) string {
 		var out, errs bytes.Buffer
 		program(args, &out, &errs)
@@ -221,7 +220,8 @@ func TestPluginSpeaksAsKubectl(t *testing.T) {
 	}
 }
 
-// documentedRights are those of the first role in the document below a heading, or at its beginning.
+// documentedRights returns the rules of the first role below a heading of the document, or in the
+// document.
 func documentedRights(t *testing.T, heading string) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("../../" + inspect.PermissionsDocument)
@@ -259,7 +259,7 @@ func documentedRights(t *testing.T, heading string) map[string]bool {
 	return allowed
 }
 
-// compareRights compares those that are documented with those that were used.
+// compareRights compares documented permissions with the used ones.
 func compareRights(t *testing.T, c *fakeCluster, allowed map[string]bool) {
 	t.Helper()
 	used := map[string]bool{}
@@ -279,8 +279,8 @@ func compareRights(t *testing.T, c *fakeCluster, allowed map[string]bool) {
 	}
 }
 
-// The document names what the commands read, and nothing else.
-func TestPermissionsAreThoseDocumented(t *testing.T) {
+// The document has exactly the permissions that the commands use.
+func TestPermissionsAreDocumented(t *testing.T) {
 	c := newFakeCluster(t)
 	for i, kind := range []string{"StatefulSet", "ReplicaSet"} {
 		autoscaler := anAutoscaler(fmt.Sprintf("more-%d", i))

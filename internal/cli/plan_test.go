@@ -38,7 +38,7 @@ func TestPlanGolden(t *testing.T) {
 	}
 }
 
-func TestPlanSpeaksOfItsInputOnStandardError(t *testing.T) {
+func TestPlanMessages(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		args []string

@@ -111,7 +111,7 @@ func completeAgain(d *v1alpha1.DomainRollout) {
 
 func unasked(d *v1alpha1.DomainRollout) { d.Spec.Stop = nil }
 
-// mended is of the revision db-3, which was written after db-2 had failed.
+// mended has the revision db-3, which was written after db-2 had failed.
 func mended(d *v1alpha1.DomainRollout) {
 	d.Status.Revision, d.Status.AbandonedRevisions = "db-3", []string{"db-2"}
 	d.Status.History = append(d.Status.History, v1alpha1.RolloutTransition{Event: "RolloutRestarted", Revision: "db-3"})
@@ -171,14 +171,15 @@ func TestRolloutStatusGolden(t *testing.T) {
 	}
 }
 
-// TestRolloutChanges has each command at a rollout that is in some state: the code, what is written and what is said.
+// TestRolloutChanges runs each command on a rollout in some state, and checks the exit code, the patch
+// and the message.
 func TestRolloutChanges(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		rollout *v1alpha1.DomainRollout
 		args    string
 		code    int
-		wrote   string // of the spec, as JSON
+		wrote   string // the patched spec, as JSON
 		said    string
 	}{
 		{"pause", aRollout(), "pause", 0, `{"paused":true}`, "no more pods are evicted"},
@@ -233,7 +234,7 @@ func TestRolloutChanges(t *testing.T) {
 	}
 }
 
-// isPartOf compares JSON without regard to the order of fields, if the part is a document.
+// isPartOf compares JSON documents without regard to the order of fields, or else looks for a part.
 func isPartOf(whole, part string) bool {
 	var a, b any
 	if json.Unmarshal([]byte(whole), &a) == nil && json.Unmarshal([]byte(part), &b) == nil {
@@ -244,7 +245,7 @@ func isPartOf(whole, part string) bool {
 	return strings.Contains(whole, part)
 }
 
-// patched is what was written to the spec, empty if nothing was. It has to hold for what was read.
+// patched returns the patch of the spec, or an empty text. The patch must have the resource version.
 func (c *fakeCluster) patched(t *testing.T) string {
 	t.Helper()
 	wrote := ""
@@ -265,8 +266,8 @@ func (c *fakeCluster) patched(t *testing.T) string {
 	return wrote
 }
 
-// TestRolloutChangeIsDecidedAnew has the rollout complete between the read and the write.
-func TestRolloutChangeIsDecidedAnew(t *testing.T) {
+// TestRolloutChangeAfterConflict completes the rollout between the read and the write.
+func TestRolloutChangeAfterConflict(t *testing.T) {
 	c := rolledOut(t, aRollout())
 	c.dynamic.PrependReactor("patch", rolloutResource, func(kubetesting.Action) (bool, runtime.Object, error) {
 		c.write(t, aRollout(complete))
@@ -299,7 +300,7 @@ func TestRolloutErrors(t *testing.T) {
 	}
 }
 
-// TestRolloutWatchEnds has the state at which a watch begins, and those that follow.
+// TestRolloutWatchEnds has the state at the start of a watch, and the states after it.
 func TestRolloutWatchEnds(t *testing.T) {
 	back := aRollout(rollsBack)
 	backComplete := aRollout(rollsBack, completeAgain)
@@ -341,7 +342,7 @@ func TestRolloutWatchEnds(t *testing.T) {
 	}
 }
 
-// TestRolloutWatchLosesTheConnection has a rollback begin and end while the cluster does not answer.
+// TestRolloutWatchLosesTheConnection begins and ends a rollback while the cluster does not answer.
 func TestRolloutWatchLosesTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := rolledOut(t, aRollout()).newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = "db-1" })
@@ -362,7 +363,7 @@ func TestRolloutWatchLosesTheConnection(t *testing.T) {
 	})
 }
 
-// change has another state follow each time that the rollout is read; nil deletes it.
+// change replaces the state at each read of the rollout; nil deletes it.
 func (c *fakeCluster) change(t *testing.T, states []*v1alpha1.DomainRollout) {
 	next := 0
 	c.dynamic.PrependReactor("get", rolloutResource, func(kubetesting.Action) (bool, runtime.Object, error) {

@@ -12,14 +12,14 @@ import (
 	kitcommand "vicinity.dev/vicinity/internal/kit/command"
 )
 
-// probe is a program with the commands that a test needs beside the real ones.
+// probe is a program with additional commands of a test.
 func probe(out, err *bytes.Buffer, commands ...*cobra.Command) *cobra.Command {
 	root := newRootCommand(kitcommand.Streams{In: strings.NewReader(""), Out: out, Err: err})
 	root.AddCommand(commands...)
 	return root
 }
 
-func TestExecuteTurnsErrorsIntoMessagesAndCodes(t *testing.T) {
+func TestExecute(t *testing.T) {
 	failing := func(err error) *cobra.Command {
 		return &cobra.Command{Use: "probe", RunE: func(*cobra.Command, []string) error { return err }}
 	}

@@ -18,9 +18,8 @@ func simulateMain(ctx context.Context, stdin io.Reader, args ...string) (code in
 	return code, out.String(), err.String()
 }
 
-// halves can be scored by hand. Zones have the same traffic, so balanced keeps half
-// of it in its zone; local keeps all, and in the last case three quarters, since b
-// gets two of a's endpoints.
+// halves can be scored by hand. Zones have the same traffic, so balanced keeps half of it in its zone.
+// Local keeps all, and in the last case three quarters, since b gets two of a's endpoints.
 const halves = `name,a,b
 one,1 4,1 4
 two,1 5,1 5
@@ -30,7 +29,7 @@ three,2 6,2 6
 
 var (
 	halvesArgs = []string{"--dataset", "-", "--algorithm", "balanced,local"}
-	// Speeds are whatever they are, and with them the width of their column.
+	// The speeds vary, and with them the width of their column.
 	speeds = regexp.MustCompile(`(?m) +(cases/s|[0-9,]+)$`)
 )
 

@@ -20,27 +20,27 @@ import (
 	"vicinity.dev/vicinity/test/golden"
 )
 
-// answer is what a proxy says to those who ask it.
+// answer is a proxy's response.
 type answer struct {
 	text string
 	err  error
 }
 
-// DoRaw is the answer.
+// DoRaw returns the response.
 func (a answer) DoRaw(context.Context) ([]byte, error) { return []byte(a.text), a.err }
 
-// Stream is the answer too.
+// Stream returns the response.
 func (a answer) Stream(context.Context) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader(a.text)), a.err
 }
 
-// sample is what a test has a proxy count.
+// sample is a counter of a proxy.
 type sample struct {
 	namespace, service, from, to string
 	connections, request, reply  int64
 }
 
-// metricsText is what vicinity-proxy serves. There are bytes if there are any.
+// metricsText returns the metrics of a vicinity-proxy, with bytes if there are any.
 func metricsText(bytesEnabled bool, samples ...sample) string {
 	var text strings.Builder
 	text.WriteString("# TYPE vicinity_proxy_accounting_enabled gauge\n")
@@ -67,7 +67,6 @@ func metricsText(bytesEnabled bool, samples ...sample) string {
 	return text.String()
 }
 
-// aProxy is the DaemonSet of vicinity-proxy.
 func aProxy() *appsv1.DaemonSet {
 	return &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{
@@ -89,8 +88,8 @@ func aProxyPod(node string) *corev1.Pod {
 	}
 }
 
-// countingCluster is a cluster whose proxies say what the test has them say, one after
-// the other. One that has said all says the last again.
+// countingCluster is a cluster whose proxies answer with the given responses in order. The last one is
+// repeated.
 func countingCluster(t *testing.T, answers map[string][]answer) *fakeCluster {
 	t.Helper()
 	c := newFakeCluster(t)
@@ -102,7 +101,7 @@ func countingCluster(t *testing.T, answers map[string][]answer) *fakeCluster {
 			t.Fatal(err)
 		}
 	}
-	// What is not a proxy, and one that does not run, is not asked.
+	// Pods that are no proxies or do not run are not asked.
 	other, starting := aProxyPod("other"), aProxyPod("starting")
 	other.Labels["app"], starting.Status.Phase = "other", corev1.PodPending
 	for _, pod := range []*corev1.Pod{other, starting} {
@@ -126,7 +125,7 @@ func countingCluster(t *testing.T, answers map[string][]answer) *fakeCluster {
 	return c
 }
 
-// counting are answers of three proxies.
+// counting has the responses of three proxies.
 func counting() map[string][]answer {
 	return map[string][]answer{
 		"node-a1": {{text: metricsText(true,
@@ -170,8 +169,7 @@ func TestTrafficGolden(t *testing.T) {
 	}
 }
 
-// Between two readings a minute passes, of which one proxy uses some to start again,
-// and counts from zero.
+// A minute passes between two readings. One proxy restarts in it, and counts from zero.
 func TestTrafficIsMeasured(t *testing.T) {
 	answers := func() map[string][]answer {
 		answers := counting()
@@ -207,7 +205,7 @@ func TestTrafficIsMeasured(t *testing.T) {
 	}
 }
 
-func TestTrafficDoesWithout(t *testing.T) {
+func TestTrafficIsIncomplete(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		answers    func(map[string][]answer)
@@ -317,7 +315,7 @@ func TestTrafficFails(t *testing.T) {
 	}
 }
 
-// A pod whose answer does not end cannot fill the memory.
+// A pod with an endless response cannot fill the memory.
 func TestMetricsAreBounded(t *testing.T) {
 	if _, err := readMetrics(strings.NewReader(strings.Repeat("#", 1000))); err != nil {
 		t.Error(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The console answers whom it was started for, and tells others what to do.
+// The console answers only its own user, and tells others what to do.
 func TestAccess(t *testing.T) {
 	w := newWorld(t, aCluster()...).start(t)
 	cookie := w.cookie
@@ -94,8 +94,8 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// The token becomes a cookie that no script and no other site gets, and leaves the address.
-func TestTheTokenBecomesACookie(t *testing.T) {
+// The token becomes a cookie that scripts and other sites cannot read, and leaves the address.
+func TestTokenBecomesCookie(t *testing.T) {
 	w := newWorld(t, aCluster()...).start(t)
 	for path, to := range map[string]string{
 		"/?token=" + token:                              "/cluster",
@@ -117,8 +117,8 @@ func TestTheTokenBecomesACookie(t *testing.T) {
 	}
 }
 
-// No page has what the policy forbids: styles and scripts of its own, handlers, and addresses
-// of others.
+// No page has anything that the policy forbids: inline styles and scripts, handlers, and foreign
+// addresses.
 func TestPagesLoadNothingFromElsewhere(t *testing.T) {
 	w := newWorld(t, aCluster()...).start(t)
 	for _, path := range []string{

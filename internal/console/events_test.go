@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// update writes an object of Vicinity's own API.
+// update writes an object of Vicinity's API.
 func (w *world) update(t testing.TB, plural string, object interface {
 	metav1.Object
 	runtime.Object
@@ -33,7 +33,7 @@ func (w *world) update(t testing.TB, plural string, object interface {
 	}
 }
 
-// listen hears of changes of parts.
+// listen subscribes to changes of parts.
 func (w *world) listen(t *testing.T, query string) <-chan string {
 	t.Helper()
 	answer := w.raw(t, http.MethodGet, "/events?"+query, nil)
@@ -63,7 +63,7 @@ func hears(t *testing.T, heard <-chan string, within time.Duration) bool {
 	}
 }
 
-// Browsers hear of what they show, and not of the rest.
+// Browsers are notified of the parts that they show, and of no others.
 func TestEvents(t *testing.T) {
 	w := newWorld(t, aCluster()...)
 	w.start(t)
@@ -73,7 +73,7 @@ func TestEvents(t *testing.T) {
 			t.Fatal("a new listener is not told to look")
 		}
 	}
-	// What was read at the beginning may have come late.
+	// The first list may arrive late.
 	for _, heard := range []<-chan string{web, plain, list} {
 		for hears(t, heard, 2*eventsApart) {
 			continue

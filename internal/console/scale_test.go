@@ -25,7 +25,7 @@ const (
 	manyZones    = 6
 )
 
-// newLarge is a console of a large cluster, as if it had been watched.
+// newLarge is a console with the objects of a large cluster.
 func newLarge(t testing.TB) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -80,7 +80,7 @@ func newLarge(t testing.TB) *world {
 	return w
 }
 
-// page is a page as a browser gets it.
+// page returns a page as a browser gets it.
 func (w *world) page(t testing.TB, handler http.Handler, path string) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -122,7 +122,6 @@ func TestLargeClusters(t *testing.T) {
 	}
 }
 
-// heapInUse is how many bytes are in use.
 func heapInUse() uint64 {
 	var stats runtime.MemStats
 	runtime.GC()
@@ -130,8 +129,8 @@ func heapInUse() uint64 {
 	return stats.HeapAlloc
 }
 
-// A change of one Service is decided about alone.
-func TestOneChangeIsDecidedAlone(t *testing.T) {
+// After a change of one Service, only that Service is planned.
+func TestChangeOfOneService(t *testing.T) {
 	w := newLarge(t)
 	before := w.watcher.newest.Load()
 	changed := before.service("team-3", "service-3").DeepCopy()

@@ -17,7 +17,8 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// Whoever may write a Deployment can give it the labels of vicinity-controller. Webhooks are of the cluster.
+// Any user who may write a Deployment can give it the labels of vicinity-controller. Webhooks belong
+// to the cluster.
 func TestSeveralControllers(t *testing.T) {
 	other := aController()
 	other.Namespace = "a-tenant"
@@ -73,8 +74,8 @@ func TestClusterView(t *testing.T) {
 	}
 }
 
-// counted is what a proxy has counted for shop/web when it is asked every 10 s: 30 connections from zone a
-// to a, and 10 to b, each time.
+// counted has the counts of a proxy for shop/web when it is read every 10 s: 30 connections from zone
+// a to a, and 10 to b, each time.
 func counted(asked int) []inspect.ProxyReading {
 	n := float64(asked)
 	return []inspect.ProxyReading{{Pod: "p", Node: "a-1", At: time.Unix(int64(10*asked), 0), Counts: map[inspect.TrafficKey]inspect.TrafficCount{
@@ -100,7 +101,7 @@ func TestServicesView(t *testing.T) {
 	if web.Measured == nil || *web.Measured != 75 || *web.Connections != 4 || web.State != "allocated" || web.HandOver != inspect.HandOverNone {
 		t.Errorf("shop/web is %+v", web)
 	}
-	// What status says is what is listed.
+	// The list has the values of status.
 	statuses, err := inspect.StatusOf(w.watcher.newest.Load().reading(w.watcher.newest.Load().service("shop", "web")))
 	if err != nil || statuses[0].Expected.InZone != web.Expected.InZone || statuses[0].Why != web.Why {
 		t.Errorf("listed is %+v, status says %+v, %v", web, statuses, err)
@@ -247,7 +248,7 @@ func TestWhatIfView(t *testing.T) {
 	holds(t, w.get(t, "/whatif?service=shop/none", 404), "no Service")
 }
 
-// Who may not read a kind is told which right is missing; the rest works.
+// Pages name the missing right; the rest works.
 func TestMissingRights(t *testing.T) {
 	for resource, says := range map[string]string{
 		"nodes":                     "Nodes may not be read, so the origin of traffic is unknown, and so are plans. Missing right: list and watch nodes in the whole cluster",
@@ -296,8 +297,8 @@ func TestWithoutVicinity(t *testing.T) {
 	holds(t, w.get(t, "/services/shop/web", 200), "start vicinity-controller")
 }
 
-// While the cluster does not answer the pages show what was read, and say since when.
-func TestTheClusterIsGone(t *testing.T) {
+// While the cluster does not answer, the pages show older data, and say since when.
+func TestClusterIsOffline(t *testing.T) {
 	w := newWorld(t, aCluster()...)
 	gone := &url.Error{Op: "Get", URL: "https://cluster.test", Err: errors.New("connection refused")}
 	w.start(t)
@@ -321,7 +322,7 @@ func TestTheClusterIsGone(t *testing.T) {
 	})
 }
 
-// When a right is lost, the page goes on showing what it read before and says so.
+// When a right is lost, pages go on showing older data and say so.
 func TestRightsAreLost(t *testing.T) {
 	w := newWorld(t, aCluster()...).start(t)
 	for name, test := range map[string]struct {
@@ -355,7 +356,7 @@ func TestBrokenObjects(t *testing.T) {
 	holds(t, w.get(t, "/services", 200), "shop/</span>web")
 }
 
-// What tenants write is text wherever it stands.
+// Text from tenants is escaped everywhere.
 func TestHostileTexts(t *testing.T) {
 	service := aService("shop", "odd", map[string]string{v1alpha1.AnnotationSameZone: hostile, v1alpha1.AnnotationTopologyKeys: hostile})
 	service.Status.Conditions = []metav1.Condition{{Type: "vicinity.dev/TopologyRouting", Status: metav1.ConditionTrue, Reason: hostile, Message: hostile}}

@@ -33,13 +33,13 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// hostile is a text that would run a script wherever it is not escaped.
+// hostile would run a script wherever it is not escaped.
 const hostile = `</title></style></script><script>alert(1)</script><img src=x onerror=alert(1)>"'{{.}}`
 
-// fakeAnswers answer what the console asks once.
+// fakeAnswers implements Cluster.
 type fakeAnswers struct {
 	mu          sync.Mutex
-	traffic     func(asked int) []inspect.ProxyReading // nil if no proxy is there
+	traffic     func(asked int) []inspect.ProxyReading // nil without proxies
 	trafficErr  error
 	asked       int
 	name        *inspect.NameExplanation
@@ -89,7 +89,7 @@ var ownKinds = map[string]string{
 	"topologydisruptionbudgets": "TopologyDisruptionBudget", "domainrollouts": "DomainRollout",
 }
 
-// newWorld starts a console without looking at the cluster.
+// newWorld makes a console that does not read the cluster yet.
 func newWorld(t testing.TB, objects ...runtime.Object) *world {
 	t.Helper()
 	var typed, own []runtime.Object
@@ -116,7 +116,7 @@ func newWorld(t testing.TB, objects ...runtime.Object) *world {
 	return w
 }
 
-// start has the console read the cluster and serve.
+// start lets the console read the cluster and serve.
 func (w *world) start(t testing.TB) *world {
 	t.Helper()
 	w.console = newConsole(Options{Typed: w.typed, Dynamic: w.dynamic, Cluster: w.answers, Server: "https://cluster.test", TrafficEvery: 20 * time.Millisecond})
@@ -139,7 +139,7 @@ func (w *world) start(t testing.TB) *world {
 	return w
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition is true.
 func (w *world) eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -151,7 +151,7 @@ func (w *world) eventually(t testing.TB, what string, so func() bool) {
 	}
 }
 
-// raw asks as a browser that was just opened.
+// raw sends a request of a browser that was just opened.
 func (w *world) raw(t testing.TB, method, path string, change func(*http.Request)) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, w.server.URL+path, nil)
@@ -173,7 +173,7 @@ func (w *world) raw(t testing.TB, method, path string, change func(*http.Request
 	return answer
 }
 
-// get is the text of a page.
+// get returns the text of a page.
 func (w *world) get(t testing.TB, path string, status int) string {
 	t.Helper()
 	answer := w.raw(t, http.MethodGet, path, nil)
@@ -200,7 +200,7 @@ func read[V any](t testing.TB, w *world, path string) (v V, about about) {
 	return v, about
 }
 
-// aboutAlias is about where a result hides it.
+// aboutAlias names the type where a result hides it.
 type aboutAlias = about
 
 // holds fails unless a page has all texts.
@@ -213,7 +213,7 @@ func holds(t testing.TB, page string, texts ...string) {
 	}
 }
 
-// refuse has the cluster answer with an error to those who read a resource.
+// refuse makes the cluster answer requests for a resource with an error.
 func (w *world) refuse(resource string, err error) {
 	w.typed.PrependReactor("list", resource, func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 	w.typed.PrependWatchReactor(resource, func(kubetesting.Action) (bool, watch.Interface, error) { return true, nil, err })
@@ -247,7 +247,7 @@ func aService(namespace, name string, annotations map[string]string) *corev1.Ser
 	}
 }
 
-// aSlice has an endpoint on each node, of the zone that its name begins with.
+// aSlice has an endpoint on each node, in the zone that its name begins with.
 func aSlice(namespace, service string, nodes ...string) *discoveryv1.EndpointSlice {
 	name, port, protocol := "http", int32(80), corev1.ProtocolTCP
 	slice := &discoveryv1.EndpointSlice{
@@ -301,5 +301,5 @@ func aCluster(more ...runtime.Object) []runtime.Object {
 	}, more...)
 }
 
-// notInstalled is the answer for kinds whose CRDs are not there.
+// notInstalled is the answer for kinds without CRDs.
 var notInstalled = apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: 404, Message: "the server could not find the requested resource"}}

@@ -26,7 +26,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// FuzzOf has nothing that a terminal obeys, is bounded, and stays as it is when it is written again.
+// FuzzOf checks that a text has nothing that a terminal obeys, is bounded, and does not change when it
+// is written again.
 func FuzzOf(f *testing.F) {
 	for _, text := range []string{"", "a flood", "\x1b]0;title\a", "\u009b31m", "\xff\xfe", strings.Repeat("é", 300), strings.Repeat("\x01", 200) + "é"} {
 		f.Add(text)

@@ -15,7 +15,7 @@ import (
 
 var styleSheet = regexp.MustCompile(`(?s)<style>.*</style>`)
 
-// withoutStyle leaves out what only looks change.
+// withoutStyle removes the style sheet.
 func withoutStyle(page []byte) []byte {
 	return styleSheet.ReplaceAll(page, []byte("<style></style>"))
 }
@@ -109,7 +109,7 @@ func dynamicsResults() simulate.DynamicsResults {
 	}
 }
 
-func TestPagesAreAsBefore(t *testing.T) {
+func TestPagesGolden(t *testing.T) {
 	golden.Compare(t, "testdata/static.html", string(withoutStyle(renderStatic(t, staticResults()))))
 	golden.Compare(t, "testdata/dynamics.html", string(withoutStyle(renderDynamics(t, dynamicsResults()))))
 }
@@ -126,8 +126,7 @@ func TestPagesLoadNothing(t *testing.T) {
 	}
 }
 
-// hostile is a name that would run a script in a page that trusts it, wherever the
-// name stands: in a text, an attribute, a title or a style.
+// hostile would run a script in a page that does not escape it: as text, attribute, title or style.
 const hostile = `</title></style></script><script>alert(1)</script><img src=x onerror=alert(1)>"'` + "`" + `{{.}}`
 
 func TestNamesAreEscaped(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"vicinity.dev/vicinity/lab/load"
 )
 
-// The demo fails if it does not show what it is for.
-func TestDemoThatShowsNothing(t *testing.T) {
+// The demo fails if traffic does not stay in its zone.
+func TestDemoWithoutEffect(t *testing.T) {
 	flow := func(to string, answers int64) load.Flow {
 		return load.Flow{Zone: "a", Node: "a-1", To: load.Endpoint{Zone: to}, Answers: answers}
 	}

@@ -12,7 +12,7 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// pretendUp writes down that labs are up of which nothing runs.
+// pretendUp writes the state of labs that are up, without processes.
 func pretendUp(t *testing.T, names ...string) (root string) {
 	t.Helper()
 	root = t.TempDir()
@@ -32,7 +32,7 @@ func pretendUp(t *testing.T, names ...string) (root string) {
 	return root
 }
 
-// What is wrong is said of the flag that says it. What a variable that is not set gives must not stand for the default.
+// An error names the flag. An empty value must not stand for the default.
 func TestErrorsNameFlags(t *testing.T) {
 	pretendUp(t, "default")
 	file := filepath.Join(t.TempDir(), "shape.yaml")

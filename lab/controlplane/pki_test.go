@@ -42,9 +42,9 @@ func trust(authority *x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// TestClients checks which authority lets each client in, and that no other does: etcd
-// must not be open to whoever may speak to the API.
-func TestClients(t *testing.T) {
+// TestClientCertificates checks that only the right authority admits each client: etcd must not be
+// open to clients of the API.
+func TestClientCertificates(t *testing.T) {
 	c := newTestControlPlane(t)
 	authorities := []string{caName, frontProxyCAName, etcdCAName}
 	for client, authority := range map[string]string{
@@ -69,8 +69,8 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// TestPrivate checks that nobody else on the machine can read what opens the lab.
-func TestPrivate(t *testing.T) {
+// TestKeysAreUnreadable checks that other users of the machine cannot read the lab's keys.
+func TestKeysAreUnreadable(t *testing.T) {
 	c := newTestControlPlane(t)
 	err := filepath.WalkDir(c.config.Dir.Path(), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasSuffix(path, ".crt") || strings.HasSuffix(path, ".pub") {

@@ -19,7 +19,7 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// kept is a container whose keeper runs, without a pod.
+// kept is a container with a running keeper, without a pod.
 type kept struct {
 	t         *testing.T
 	folder    string
@@ -27,7 +27,7 @@ type kept struct {
 	ended     chan error
 }
 
-// testHost is a runtime whose processes this program runs.
+// testHost is a runtime whose processes are this program.
 func testHost() *host {
 	return &host{Options: Options{Self: []string{os.Args[0]}, Log: slog.Default()}}
 }
@@ -64,7 +64,7 @@ func keepContainer(t *testing.T, spec containerSpec) *kept {
 	return k
 }
 
-// printed waits until the log's text is as wanted.
+// printed waits for a text in the log.
 func (k *kept) printed(want string) {
 	k.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -98,9 +98,9 @@ func (k *kept) ends(code int32) {
 	}
 }
 
-// A container has the files of its image as its own, beside the machine's and what is mounted. Nothing that it
-// writes, and no mount point, gets to the machine or into the image.
-func TestContainerHasTheFilesOfItsImage(t *testing.T) {
+// A container has the files of its image, besides the machine's files and its mounts. Its writes and
+// mount points do not get to the machine or into the image.
+func TestContainerFiles(t *testing.T) {
 	root, beside, volume := t.TempDir(), t.TempDir(), t.TempDir()
 	for path, text := range map[string]string{
 		root + "/srv/www/index.html": "page", root + "/etc/passwd": "image", root + "/tool": "#!/bin/sh\necho tool\n",
@@ -149,8 +149,7 @@ func TestContainerHasTheFilesOfItsImage(t *testing.T) {
 	}
 }
 
-// A container that drops all capabilities but one has only that one.
-func TestContainerHasTheCapabilitiesItIsLeft(t *testing.T) {
+func TestContainerCapabilities(t *testing.T) {
 	forbid, err := droppedCapabilities(&runtimeapi.Capability{DropCapabilities: []string{"ALL"}, AddCapabilities: []string{"NET_ADMIN"}})
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +162,7 @@ func TestContainerHasTheCapabilitiesItIsLeft(t *testing.T) {
 	k.printed("CapPrm:\t" + mask + "\nCapEff:\t" + mask + "\nCapBnd:\t" + mask + "\n")
 }
 
-// specifiedMounts are the mounts that the runtime specifies for a container with volumes.
+// specifiedMounts returns the mounts of a container with volumes.
 func specifiedMounts(t *testing.T, volumes ...*runtimeapi.Mount) []mount {
 	t.Helper()
 	s := shape.Default()
@@ -181,7 +180,7 @@ func specifiedMounts(t *testing.T, volumes ...*runtimeapi.Mount) []mount {
 }
 
 // A container has a /tmp and a /var/tmp of its own, unless its pod mounts a volume there.
-func TestContainerHasItsOwnTmp(t *testing.T) {
+func TestContainerTmp(t *testing.T) {
 	script := ""
 	for _, folder := range []string{"/tmp", "/var/tmp"} {
 		file, err := os.CreateTemp(folder, "of-the-machine-")
@@ -206,7 +205,7 @@ func TestContainerHasItsOwnTmp(t *testing.T) {
 	k.printed("kept\n")
 }
 
-// waitGone waits for a process that was killed, which takes the kernel a moment.
+// waitGone waits for the end of a killed process, which takes the kernel a moment.
 func waitGone(t *testing.T, what string, p processID) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); p.isAlive(); runtime.Gosched() {

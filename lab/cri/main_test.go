@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// This program runs the processes of the package, too.
+// TestMain also runs the processes of the package.
 func TestMain(m *testing.M) {
 	var err error
 	switch {

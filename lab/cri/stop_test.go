@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// newTestNode returns a node whose containers are in the network of this machine. Another one
-// with the same folder adopts them.
+// newTestNode returns a node whose containers use the network of this machine. Another node with the
+// same folder adopts them.
 func newTestNode(t *testing.T, d state.Dir) *node {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -36,7 +36,7 @@ func newTestNode(t *testing.T, d state.Dir) *node {
 	return n
 }
 
-// testSandbox makes a sandbox whose pod asks for a PID namespace.
+// testSandbox makes a sandbox whose pod has the given PID namespaces.
 func (n *node) testSandbox(t *testing.T, processes runtimeapi.NamespaceMode) *sandbox {
 	t.Helper()
 	made, err := n.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
@@ -95,8 +95,8 @@ func (n *node) testExec(t *testing.T, c *container, script string) string {
 	return strings.TrimSpace(string(answer.Stdout) + string(answer.Stderr))
 }
 
-// A container that has no handler for SIGTERM ends when its grace period is over, if its program
-// is the first process of a PID namespace. A runtime that adopted it stops it as well.
+// A container without a handler for SIGTERM ends after its grace period, if its program is the first
+// process of a PID namespace. A runtime that adopted it stops it as well.
 func TestNodeStopsContainers(t *testing.T) {
 	machine, err := os.ReadFile("/proc/1/comm")
 	if err != nil {

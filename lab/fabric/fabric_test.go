@@ -30,8 +30,7 @@ func testShape() shape.Shape {
 	return s
 }
 
-// up brings a network up for the time of a test. Down removes all of it and leaves the
-// host's network as it was.
+// up brings a network up for a test. Down removes all of it and leaves the host's network unchanged.
 func up(t *testing.T, s shape.Shape) *fabric.Fabric {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -56,8 +55,7 @@ func up(t *testing.T, s shape.Shape) *fabric.Fabric {
 	return f
 }
 
-// hostNetwork describes the network namespace of the test: its links, routes and the
-// settings that decide on forwarding.
+// hostNetwork describes the network namespace of the test: links, routes and forwarding settings.
 func hostNetwork(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
@@ -141,7 +139,7 @@ func serve(t *testing.T, p place) {
 	}
 }
 
-// talk says something to an echo server.
+// talk sends a text to an echo server.
 func talk(t *testing.T, wait time.Duration, from place, to netip.Addr) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
@@ -162,8 +160,9 @@ func talk(t *testing.T, wait time.Duration, from place, to netip.Addr) error {
 	return err
 }
 
-// Everybody reaches everybody, by both families, but across the border of a zone that is cut off. Nothing stays.
-func TestEverybodyReachesEverybody(t *testing.T) {
+// All nodes and pods reach each other over both families, except across the border of a zone that is
+// cut off. Nothing stays after Down.
+func TestNodesAndPodsReachEachOther(t *testing.T) {
 	s := testShape()
 	f := up(t, s)
 	places := []place{{"the fabric", "", shape.FabricNamespace(s.Name), s.FabricAddrs()}}
@@ -201,8 +200,8 @@ func TestEverybodyReachesEverybody(t *testing.T) {
 	check(nothing)
 }
 
-// Labs with the same addresses do not disturb each other, although the name of one begins like
-// the namespaces of the other.
+// Labs with the same addresses do not disturb each other, even if the name of one begins like the
+// namespaces of the other.
 func TestLabsSideBySide(t *testing.T) {
 	first, second := testShape(), testShape()
 	second.Name += "-p1"
@@ -227,7 +226,7 @@ func TestLabsSideBySide(t *testing.T) {
 	reaches(c, d)
 }
 
-// A process in a namespace of the lab is found and killed even without the lab's marker. No other
+// Processes in a namespace of the lab are found and killed even without the lab's marker. No other
 // process is found.
 func TestProcessesInNamespaces(t *testing.T) {
 	s := testShape()
@@ -259,7 +258,7 @@ func TestProcessesInNamespaces(t *testing.T) {
 		if err != nil || ctx.Err() != nil {
 			t.Fatalf("the process does not see its pod's address %s: %v", p.addrs[0], err)
 		}
-		// Once the last line is there, cat has ended, which is a process of the namespace, too.
+		// After the last line, cat has ended, which is a process of the namespace, too.
 		if strings.Contains(string(log), p.addrs[0].String()) && strings.HasSuffix(string(log), "seen\n") {
 			break
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// files makes a folder with a program, a file that is none, and a folder.
+// files makes a folder with a program, another file, and a folder.
 func files(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()

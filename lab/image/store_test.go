@@ -20,7 +20,7 @@ import (
 // linkTo begins the content of a file that is a link.
 const linkTo = "-> "
 
-// packed makes an archive of files by their names; one that ends in a slash is a folder.
+// packed makes an archive of files by name; a name that ends in a slash is a folder.
 func packed(t *testing.T, files map[string]string) []byte {
 	t.Helper()
 	var content bytes.Buffer
@@ -113,10 +113,10 @@ var (
 	layer = map[string]string{"web": "program", "etc/": "", "etc/passwd": "root"}
 )
 
-func TestLoadedImagesAreFoundByTheirDigest(t *testing.T) {
+func TestImagesAreFoundByDigest(t *testing.T) {
 	store := Store{Folder: filepath.Join(t.TempDir(), "images")}
 	files, want := layoutOf(t, own, layer)
-	for range 2 { // there already, it stays
+	for range 2 { // the second time the store has it
 		digest, err := store.Load(t.Context(), archive(t, files))
 		if err != nil || digest != want {
 			t.Fatalf("loaded %s, want %s, %v", digest, want, err)
@@ -144,7 +144,7 @@ func TestLoadedImagesAreFoundByTheirDigest(t *testing.T) {
 	}
 }
 
-func TestLoadNamesWhatIsWrong(t *testing.T) {
+func TestLoadErrors(t *testing.T) {
 	changed := func(change func(files map[string]string, digest string)) map[string]string {
 		files, digest := layoutOf(t, own, layer)
 		change(files, digest)

@@ -15,8 +15,7 @@ import (
 
 var somewhere = netip.MustParseAddrPort("10.96.0.7:80")
 
-// piped dials an echo at the other end of a pipe, where time is that of the bubble that
-// a test runs in.
+// piped dials an echo through a pipe, in the bubble of the test.
 func piped(answer func(net.Conn, string)) DialFunc {
 	return func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
@@ -25,7 +24,7 @@ func piped(answer func(net.Conn, string)) DialFunc {
 	}
 }
 
-// converse answers until the client asks for the last time, or goes.
+// converse answers until the client closes or says that it is done.
 func converse(conn net.Conn, answer func(net.Conn, string)) {
 	defer conn.Close()
 	lines := bufio.NewScanner(conn)
@@ -40,10 +39,10 @@ func converse(conn net.Conn, answer func(net.Conn, string)) {
 
 func reply(conn net.Conn, id string) {
 	a := Answer{Endpoint: Endpoint{Pod: "echo-1", Namespace: "default", Node: "zone-a-1", Zone: "zone-a", Service: "echo"}, ID: id}
-	_, _ = conn.Write(a.Line()) // whoever asks may be gone
+	_, _ = conn.Write(a.Line()) // the client may be gone
 }
 
-// balanced checks that every request has exactly one fate.
+// balanced checks that every request is counted exactly once.
 func balanced(t *testing.T, r Result) {
 	t.Helper()
 	if sum := r.Answered + r.Failed() + r.Unsent.Total() + r.Abandoned; sum != r.Due {
@@ -76,7 +75,7 @@ func TestRequestsLeaveByTheSchedule(t *testing.T) {
 			mu.Lock()
 			seen = append(seen, time.Since(start))
 			mu.Unlock()
-			time.Sleep(300 * time.Millisecond) // much longer than from one request to the next
+			time.Sleep(300 * time.Millisecond) // much longer than the interval of requests
 			reply(conn, id)
 		})
 		plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 50, Duration: 2 * time.Second}

@@ -74,7 +74,7 @@ func serveDatagrams(t *testing.T, answer func(id string) []byte) netip.AddrPort 
 				return
 			}
 			if text := answer(string(buffer[:n])); text != nil {
-				_, _ = conn.WriteToUDPAddrPort(text, from) // whoever asks may be gone
+				_, _ = conn.WriteToUDPAddrPort(text, from) // the client may be gone
 			}
 		}
 	}()
@@ -85,7 +85,7 @@ func serveDatagrams(t *testing.T, answer func(id string) []byte) netip.AddrPort 
 	return netip.MustParseAddrPort(conn.LocalAddr().String())
 }
 
-// nobody is an address where nobody listens.
+// nobody is an address without a listener.
 func nobody(t *testing.T, network string) netip.AddrPort {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -93,7 +93,7 @@ func nobody(t *testing.T, network string) netip.AddrPort {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	// A connection keeps the port from all others, and takes nothing from them.
+	// This keeps the port from all others and accepts nothing.
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
 	if network == "udp" {
 		dialer.LocalAddr = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
@@ -125,7 +125,7 @@ func readRequest(reader *bufio.Reader) (string, error) {
 	return strings.Fields(path)[0], nil
 }
 
-// responding writes what the function makes of each request.
+// responding writes the result of a function for each request.
 func responding(text func(id string) string) func(*net.TCPConn) {
 	return func(conn *net.TCPConn) {
 		reader := bufio.NewReader(conn)
@@ -150,12 +150,12 @@ func line(id, service string) string {
 	return string(a.Line())
 }
 
-func TestEachKindOfFailureIsCountedAsWhatItIs(t *testing.T) {
+func TestFailureKinds(t *testing.T) {
 	silent := func(conn *net.TCPConn) { _, _ = io.Copy(io.Discard, conn) }
 	closing := func(conn *net.TCPConn) { _, _ = readRequest(bufio.NewReader(conn)) }
 	resetting := func(conn *net.TCPConn) {
 		_, _ = readRequest(bufio.NewReader(conn))
-		_ = conn.SetLinger(0) // what cannot be set shows in the count
+		_ = conn.SetLinger(0) // a failure shows in the count
 	}
 	var dialer net.Dialer
 	failing := func(err error) DialFunc {
@@ -170,7 +170,7 @@ func TestEachKindOfFailureIsCountedAsWhatItIs(t *testing.T) {
 		target   netip.AddrPort
 		dial     DialFunc
 		want     Kind
-		error    string // part of what is kept of it
+		error    string // part of the kept error
 		known    bool   // the endpoint is
 	}{
 		{name: "http refused", protocol: HTTP, target: nobody(t, "tcp"), want: Refused, error: "connection refused"},
@@ -250,7 +250,7 @@ func TestEachKindOfFailureIsCountedAsWhatItIs(t *testing.T) {
 	}
 }
 
-// A lack of resources on this side is no failure of the Service.
+// A lack of resources on this side is not a failure of the Service.
 func TestWithoutAPortNothingIsSent(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EADDRNOTAVAIL, syscall.EMFILE} {
 		dial := func(context.Context, string, string) (net.Conn, error) {

@@ -25,7 +25,7 @@ func histogramOf(values []time.Duration) Histogram {
 	return h
 }
 
-// A histogram that others were merged into is one of all durations.
+// A merged histogram equals one of all durations.
 func TestQuantilesAreWithinTheirBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(durations(), 1, 200).Draw(t, "values")

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestThePartsOfAScheduleAreTheWhole(t *testing.T) {
+func TestPacersShareTheSchedule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		plan := Plan{
 			Rate:     rapid.Float64Range(0.1, 5000).Draw(t, "rate"),
@@ -29,7 +29,7 @@ func TestThePartsOfAScheduleAreTheWhole(t *testing.T) {
 }
 
 // However late the pacer is asked, no request leaves early.
-func TestThePacerIsNeverAheadOfItsSchedule(t *testing.T) {
+func TestPacerIsNeverEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		plan := Plan{Rate: rapid.Float64Range(1, 2000).Draw(t, "rate"), Duration: 3 * time.Second}
 		p := newPacer(job{Plan: plan, Of: 1})

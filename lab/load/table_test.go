@@ -10,8 +10,8 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// measured is a result of three zones, of which zone-c has no endpoint, and is not
-// allowed to reach the others all the time.
+// measured is a result of three zones. zone-c has no endpoint, and a cut keeps it from the others for
+// some time.
 func measured() Result {
 	r := newRecorder(nil)
 	endpoint := func(zone, n string) Endpoint {

@@ -109,7 +109,7 @@ func TestStopEndsSession(t *testing.T) {
 	d := newDir(t)
 	p := shell(t, d, "parent", `sleep 1000 & echo child $!; echo ready; wait`)
 	logged(t, d.Log("parent"), "ready")
-	// While the child becomes another program, it has no environment to know it by.
+	// While the child starts another program, it has no environment to find it by.
 	waitFor(t, "parent and child to be strays", func() bool { return len(strays(t, d)) == 2 })
 	if err := p.Kill(t.Context()); err != nil {
 		t.Fatal(err)
@@ -119,8 +119,8 @@ func TestStopEndsSession(t *testing.T) {
 	}
 }
 
-// A process that got the number of an ended one is not mistaken for it.
-func TestNumbersAreUsedAgain(t *testing.T) {
+// A process that reuses the number of an ended one is not mistaken for it.
+func TestProcessNumbersAreReused(t *testing.T) {
 	d := newDir(t)
 	p := shell(t, d, "a", "exec sleep 1000")
 	for change, edit := range map[string]func(string) string{
@@ -176,8 +176,8 @@ func TestStraysWithoutRecord(t *testing.T) {
 	}
 }
 
-// OnThread never uses the main thread, and its thread ends: a namespace that it entered does not
-// stay with this process.
+// OnThread never uses the main thread, and its thread ends: this process does not stay in a namespace
+// that it entered.
 func TestOnThread(t *testing.T) {
 	seen := map[int]bool{}
 	for range 20 {

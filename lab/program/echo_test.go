@@ -13,7 +13,7 @@ import (
 	"vicinity.dev/vicinity/lab/load"
 )
 
-// An echo answers load of every protocol, and ends well.
+// An echo answers requests of every protocol, and ends in an orderly way.
 func TestLoadIsAnswered(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	defer end()

@@ -106,7 +106,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// draw makes any shape that flags can say.
+// draw makes any shape that flags can describe.
 func draw(t *rapid.T) shape.Shape {
 	o := shape.Options{
 		Zones:            []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "zones")],
@@ -125,7 +125,7 @@ func draw(t *rapid.T) shape.Shape {
 	return s
 }
 
-// What is written to a lab's state is read back as it was.
+// A shape survives writing and reading.
 func TestShapesAreReadAsWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := draw(t)
@@ -144,7 +144,7 @@ func TestShapesAreReadAsWritten(t *testing.T) {
 	})
 }
 
-// No two parts of a lab, of whatever size, share an address.
+// No two parts of a lab, of any size, share an address.
 func TestAddressesAreDistinct(t *testing.T) {
 	s := shape.Default()
 	used := map[netip.Addr]bool{}

@@ -75,7 +75,7 @@ func TestLabsComeAndGo(t *testing.T) {
 	}
 }
 
-// A folder that is no lab's is not removed.
+// Remove leaves a folder that is not a lab's.
 func TestRemoveLeavesOtherFolders(t *testing.T) {
 	folder := t.TempDir()
 	letter := filepath.Join(folder, "letter")
@@ -109,8 +109,7 @@ func TestLock(t *testing.T) {
 	unlock()
 }
 
-// A lock that waits while the lab is removed is one of the next lab, not of the removed
-// one.
+// A lock that waits while the lab is removed locks the next lab.
 func TestLockOutlivesRemoval(t *testing.T) {
 	d := create(t, t.TempDir(), "a")
 	unlock, err := d.Lock(t.Context())

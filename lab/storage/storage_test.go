@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// A volume that was written by someone else may name any folder.
+// A volume of another writer may name any folder.
 func TestRemoveLeavesOtherFolders(t *testing.T) {
 	folder, other := t.TempDir(), t.TempDir()
 	for _, made := range []string{filepath.Join(folder, "pvc-1"), filepath.Join(folder, "pvc-2")} {

@@ -26,7 +26,7 @@ func readAll(t testing.TB, texts ...string) (*Set, error) {
 	return m, nil
 }
 
-// contents are the objects that were read, a line each.
+// contents lists the read objects, one per line.
 func contents(m *Set) string {
 	var lines []string
 	for _, o := range m.Nodes {
@@ -53,7 +53,7 @@ func contents(m *Set) string {
 	return strings.Join(lines, "\n")
 }
 
-// A namespace that is not given has the label that each has.
+// A Namespace that is not given has the label that Kubernetes sets.
 func TestDefaults(t *testing.T) {
 	policy := func(name, selector string) string {
 		return "apiVersion: vicinity.dev/v1alpha1\nkind: ClusterRoutingPolicy\nmetadata: {name: " + name + "}\nspec: {namespaceSelector: " + selector + "}\n---\n"
@@ -248,8 +248,7 @@ endpoints: [{addresses: [10.0.0.3]}]
 	}
 }
 
-// Whatever is in a file, reading it ends with objects or with an error that says
-// where.
+// Reading any file ends with objects, or with an error that has the place.
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/files/*")
 	if err != nil || len(files) == 0 {
