@@ -51,7 +51,7 @@ func TestChangesOfRemovedLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.StopNode(t.Context(), "a-1"); err == nil || !strings.HasPrefix(err.Error(), `there is no lab "pretended"`) {
-		t.Errorf("stopping a node of a lab that is gone: %v", err)
+		t.Errorf("stopping a node of a removed lab: %v", err)
 	}
 	if _, err := os.Stat(c.dir.Path()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder is there again: %v", err)

@@ -28,7 +28,7 @@ func TestFarewell(t *testing.T) {
 	ask()
 	for deadline := time.Now().Add(10 * time.Second); !closes(); {
 		if time.Now().After(deadline) {
-			t.Fatal("connections are kept while the process takes its leave")
+			t.Fatal("connections are kept while the process ends")
 		}
 	}
 	if longer.Err() != nil {

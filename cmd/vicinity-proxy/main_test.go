@@ -97,7 +97,7 @@ func TestOptions(t *testing.T) {
 		o.Pods.Configure(&pods[i], nil)
 	}
 	if got := fmt.Sprint(pods[0].ClusterCIDRs, pods[1].ClusterCIDRs); got != "[10.0.0.0/8] [2001:db8::/32]" {
-		t.Errorf("pods are told by %s", got)
+		t.Errorf("pods are identified by %s", got)
 	}
 }
 

@@ -122,7 +122,7 @@ func TestScrapesAreBounded(t *testing.T) {
 			t.Errorf("one more is answered with %d", code)
 		}
 	case <-slow.began:
-		t.Error("one more is gathered")
+		t.Error("a request beyond the limit is gathered")
 	}
 	close(slow.release)
 	for range documented {

@@ -46,6 +46,6 @@ func TestSettingsAreRefusedEarly(t *testing.T) {
 		}
 	}
 	if content, err := os.ReadFile(file); err != nil || string(content) != "kept" {
-		t.Errorf("the folder of something else has %q, %v", content, err)
+		t.Errorf("the other folder has %q, %v", content, err)
 	}
 }

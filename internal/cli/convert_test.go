@@ -42,7 +42,7 @@ func TestConvertGolden(t *testing.T) {
 	golden.Compare(t, "testdata/convert/budgets.yaml", stdout)
 	for document := range strings.SplitSeq(stdout, "---\n") {
 		if err := yaml.UnmarshalStrict([]byte(document), &writtenBudget{}); err != nil {
-			t.Errorf("what is printed is no budget: %v\n%s", err, document)
+			t.Errorf("the output is not a budget: %v\n%s", err, document)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func newExaminedCluster(t *testing.T) *examinedCluster {
 	c.named = metadatafake.NewSimpleMetadataClient(scheme)
 	discovery, ok := c.typed.Discovery().(*fakediscovery.FakeDiscovery)
 	if !ok {
-		t.Fatal("discovery is not that of the fake")
+		t.Fatal("discovery is not the fake one")
 	}
 	discovery.FakedServerVersion = &apiversion.Info{GitVersion: "v1.37.2"}
 	crds, err := charts.CRDs()
@@ -229,7 +229,7 @@ func TestDoctorWithoutPermissions(t *testing.T) {
 			after := c.report(t)
 			for _, f := range after.Findings {
 				if !found(&before, f.ID, f.Object.String()) {
-					t.Errorf("found %s of %s only where it cannot be known", f.ID, f.Object)
+					t.Errorf("found %s of %s only where it should be unknown", f.ID, f.Object)
 				}
 			}
 			if len(after.NotKnown) == 0 {

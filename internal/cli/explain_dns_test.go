@@ -251,7 +251,7 @@ func TestDeliveryToDNSServers(t *testing.T) {
 	_, stdout, _ = c.run(t.Context(), "status", "-o", "json")
 	wants(t, stdout, `"state": "delivered"`, `"state": "planned"`, "only vicinity-dns follows the plan; other DNS servers give every client all endpoints")
 	if strings.Contains(stdout, `"state": "allocated"`) {
-		t.Errorf("a headless Service is allocated:\n%s", stdout)
+		t.Errorf("a headless Service has the state allocated:\n%s", stdout)
 	}
 }
 

@@ -70,7 +70,7 @@ func TestExplainHeldEndpoints(t *testing.T) {
     for a moment longer zone-b and zone-c may use 10.0.0.3, against the plan
 `)
 	if strings.Contains(stdout, "not written yet") {
-		t.Errorf("something is not written:\n%s", stdout)
+		t.Errorf("explain says that hints are not written:\n%s", stdout)
 	}
 	_, stdout, _ = c.run(t.Context(), "explain", "held", "-o", "json")
 	var document struct {
@@ -82,7 +82,7 @@ func TestExplainHeldEndpoints(t *testing.T) {
 	}
 	want := map[string][]string{"10.0.0.1": {"zone-b"}, "10.0.0.2": {"zone-b"}, "10.0.0.3": {"zone-b", "zone-c"}}
 	if document.Written || !reflect.DeepEqual(document.Held, want) {
-		t.Errorf("written %t, held %v", document.Written, document.Held)
+		t.Errorf("written is %t, held %v", document.Written, document.Held)
 	}
 	_, stdout, _ = c.run(t.Context(), "status", "-o", "wide")
 	wants(t, stdout, "for a moment longer zone-b may use 10.0.0.1, 10.0.0.2, against the plan")
@@ -154,7 +154,7 @@ func TestExplainHintsUntilHandOver(t *testing.T) {
 			}
 			_, stdout, _ = c.run(t.Context(), "status")
 			if row := strings.Join(strings.Fields(stdout), " "); !strings.Contains(row, strings.Join(test.status, " ")) {
-				t.Errorf("the status is not of what stock proxies do, %q:\n%s", test.status, stdout)
+				t.Errorf("the status does not match stock proxies, %q:\n%s", test.status, stdout)
 			}
 		})
 	}

@@ -412,7 +412,7 @@ func TestExplainNodeComparesWithTheKernel(t *testing.T) {
 			}
 			code, stdout, stderr := c.explain(t.Context(), "a1")
 			if code != test.code || !strings.Contains(stdout, test.want) {
-				t.Errorf("exit code %d instead of %d, %q is to be in\n%s%s", code, test.code, test.want, stdout, stderr)
+				t.Errorf("exit code %d, want %d; %q must be in\n%s%s", code, test.code, test.want, stdout, stderr)
 			}
 			if differs := strings.Contains(stderr, "the kernel of node a1 differs from the rules: "); differs != (test.code == 1) || differs != (pauses > 0) {
 				t.Errorf("%d pauses, standard error %s", pauses, stderr)

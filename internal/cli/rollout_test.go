@@ -228,7 +228,7 @@ func TestRolloutChanges(t *testing.T) {
 				t.Errorf("code %d, said %q", code, said)
 			}
 			if wrote := c.patched(t); (test.wrote == "") != (wrote == "") || !isPartOf(wrote, test.wrote) {
-				t.Errorf("wrote %s, not %s", wrote, test.wrote)
+				t.Errorf("wrote %s, want %s", wrote, test.wrote)
 			}
 		})
 	}

@@ -132,7 +132,7 @@ func TestPagesLoadNothingFromElsewhere(t *testing.T) {
 			}
 		}
 		if rest := strings.ReplaceAll(page, "https://cluster.test", ""); strings.Contains(rest, "https://") {
-			t.Errorf("%s has an address of others", path)
+			t.Errorf("%s has a foreign address", path)
 		}
 		if n := strings.Count(page, "<script"); n > strings.Count(page, `<script src="/assets/console.js" defer></script>`) {
 			t.Errorf("%s has a script of its own", path)

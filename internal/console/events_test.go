@@ -70,7 +70,7 @@ func TestEvents(t *testing.T) {
 	web, plain, list := w.listen(t, "part=service:shop/web"), w.listen(t, "part=service:shop/plain"), w.listen(t, "part=services&part=disruption")
 	for _, heard := range []<-chan string{web, plain, list} {
 		if !hears(t, heard, 10*time.Second) {
-			t.Fatal("a new listener is not told to look")
+			t.Fatal("a new listener gets no first notification")
 		}
 	}
 	// The first list may arrive late.
@@ -88,10 +88,10 @@ func TestEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !hears(t, web, 10*time.Second) || !hears(t, list, 10*time.Second) {
-		t.Error("who shows the Service does not hear of its change")
+		t.Error("a page of the Service is not notified of its change")
 	}
 	if hears(t, plain, 2*eventsApart) {
-		t.Error("who shows another Service hears of the change")
+		t.Error("a page of another Service is notified of the change")
 	}
 	holds(t, w.get(t, "/services/shop/web", 200), "same-zone: Require")
 
@@ -104,7 +104,7 @@ func TestEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !hears(t, plain, 10*time.Second) {
-		t.Error("nodes matter to all Services, and one does not hear of a change")
+		t.Error("a Service is not notified of a change of nodes")
 	}
 	w.eventually(t, "the node is cordoned", func() bool { return strings.Contains(w.get(t, "/cluster", 200), "cordoned</span>") })
 }

@@ -114,11 +114,11 @@ func TestLargeClusters(t *testing.T) {
 	holds(t, w.page(t, handler, "/services"), "1 to 50 of 10,000 rows")
 	for _, action := range append(w.typed.Actions(), w.dynamic.Actions()...) {
 		if action.GetResource().Resource != "leases" {
-			t.Errorf("pages ask the cluster for %s", action.GetResource().Resource)
+			t.Errorf("pages read %s from the cluster", action.GetResource().Resource)
 		}
 	}
 	if n := len(w.typed.Actions()); n > 2 {
-		t.Errorf("pages ask the cluster %d times", n)
+		t.Errorf("pages make %d requests to the cluster", n)
 	}
 }
 
@@ -152,6 +152,6 @@ func TestChangeOfOneService(t *testing.T) {
 		}
 	}
 	if decided != 1 {
-		t.Errorf("%d Services were decided about, want 1", decided)
+		t.Errorf("%d Services were planned, want 1", decided)
 	}
 }

@@ -206,7 +206,7 @@ func TestDisruptionView(t *testing.T) {
 	page := w.get(t, "/disruption", 200)
 	holds(t, page, "allows no eviction", `<time datetime="2023-11-14T22:13:20Z">`, "zone a is disturbed", "It waits for pod db-1 to be ready.", "4 of 6 pods updated, 3 healthy", "wave 2", "the status is older than the spec")
 	if only := w.get(t, "/disruption?state=blocking", 200); strings.Contains(only, "a/</span>open") || strings.Contains(only, "StatefulSet db") {
-		t.Error("the filter lets others through")
+		t.Error("the filter passes other items")
 	}
 	// A change of the status is shown.
 	rollout.Status.WaitingFor = "stays as it is"
@@ -225,7 +225,7 @@ func TestWhatIfView(t *testing.T) {
 	}
 	for _, zone := range v.Families[0].Then.Zones {
 		if zone.Zone == "a" {
-			t.Errorf("the zone that is lost is among %+v", v.Families[0].Then.Zones)
+			t.Errorf("the lost zone is among %+v", v.Families[0].Then.Zones)
 		}
 	}
 	if v, _ = read[whatIfView](t, w, "/whatif?service=shop/web&zone=a&endpoints=9"); v.Families[0].Then.Endpoints != 9 {
@@ -390,6 +390,6 @@ func TestHostileTexts(t *testing.T) {
 		found += strings.Count(page, "&lt;script&gt;alert(1)")
 	}
 	if found < 20 {
-		t.Errorf("the text stands in %d places only: it is not what is tested", found)
+		t.Errorf("the text is in only %d places, so the test checks nothing", found)
 	}
 }

@@ -145,7 +145,7 @@ func (w *world) eventually(t testing.TB, what string, so func() bool) {
 	deadline := time.Now().Add(30 * time.Second)
 	for !so() {
 		if time.Now().After(deadline) {
-			t.Fatalf("it is not so that %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

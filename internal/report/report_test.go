@@ -161,7 +161,7 @@ func TestPagesWithoutResults(t *testing.T) {
 		"No case was scored": renderStatic(t, simulate.Results{}), "No scenario was run": renderDynamics(t, simulate.DynamicsResults{}),
 	} {
 		if !bytes.Contains(page, []byte(name)) || bytes.Contains(page, []byte("NaN")) || bytes.Contains(page, []byte("Inf")) {
-			t.Errorf("the page does not say %q, or has a number that is none", name)
+			t.Errorf("the page lacks %q, or has an invalid number", name)
 		}
 	}
 }

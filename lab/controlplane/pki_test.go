@@ -65,7 +65,7 @@ func TestClientCertificates(t *testing.T) {
 		Roots: trust(certificate(t, c, caName)), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err == nil {
-		t.Error("the certificate of the API server is good for a client too")
+		t.Error("the API server's certificate is valid for clients, too")
 	}
 }
 

@@ -152,7 +152,7 @@ func TestNodeStopsContainers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if left, err := filepath.Glob(filepath.Join(d.Pods(), "*")); err != nil || len(left) > 0 {
-				t.Errorf("the sandbox is removed and has left %v, %v", left, err)
+				t.Errorf("the removed sandbox has left %v, %v", left, err)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ func FuzzParseAnswer(f *testing.F) {
 			return
 		}
 		if answer.Pod == "" {
-			t.Errorf("%q is taken for an answer of no pod", line)
+			t.Errorf("%q is accepted as an answer without a pod", line)
 		}
 		if again, err := ParseAnswer(answer.Line()); err == nil && !reflect.DeepEqual(again, answer) {
 			t.Errorf("%q is %+v, then %+v", line, answer, again)

@@ -46,7 +46,7 @@ func reply(conn net.Conn, id string) {
 func balanced(t *testing.T, r Result) {
 	t.Helper()
 	if sum := r.Answered + r.Failed() + r.Unsent.Total() + r.Abandoned; sum != r.Due {
-		t.Errorf("%d requests were due, %d have a fate: %d answered, %d failed, %+v unsent, %d abandoned",
+		t.Errorf("%d requests were due, %d were counted: %d answered, %d failed, %+v unsent, %d abandoned",
 			r.Due, sum, r.Answered, r.Failed(), r.Unsent, r.Abandoned)
 	}
 	var flows int64

@@ -314,7 +314,7 @@ func (b *Browser) Until(ctx context.Context, expression string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("it does not become true that %s: %w", expression, ctx.Err())
+			return fmt.Errorf("timed out waiting until %s: %w", expression, ctx.Err())
 		case <-time.After(apart):
 		}
 	}

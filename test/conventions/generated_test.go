@@ -28,7 +28,7 @@ func isCurrent(t *testing.T, generated, folder string) {
 		}
 		name := filepath.Join(folder, entry.Name())
 		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s is not what its types make of it: make generate writes it anew", entry.Name())
+			t.Errorf("%s does not match the types: make generate writes it again", entry.Name())
 		}
 	}
 	if len(entries) == 0 {

@@ -160,7 +160,7 @@ func TestImportsFollowTheHouse(t *testing.T) {
 	}
 	for folder := range house {
 		if !used[folder] {
-			t.Errorf("house has %s, and no package is there", folder)
+			t.Errorf("house has %s, which has no package", folder)
 		}
 	}
 }

@@ -265,7 +265,7 @@ func TestMetricsAreDocumentedAndWellNamed(t *testing.T) {
 		}
 		for name := range documented {
 			if _, found := registered[name]; !found {
-				t.Errorf("%s is in %s and nobody registers it", name, document)
+				t.Errorf("%s is in %s and no program registers it", name, document)
 			}
 		}
 		// The metric names of the Kubernetes proposal pass too, so there is no exception.

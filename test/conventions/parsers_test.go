@@ -100,9 +100,9 @@ func TestWhatTenantsWriteIsFuzzed(t *testing.T) {
 		entry, listed := parsers[name]
 		switch {
 		case !listed:
-			t.Errorf("%s is read of others and has no entry in parsers: name the fuzz target of what reads it", name)
+			t.Errorf("%s has no entry in parsers: name the fuzz target of its reader", name)
 		case strings.HasPrefix(entry, "./") && !slices.Contains(targets, entry):
-			t.Errorf("%s is said to be read under %s, which is no fuzz target", name, entry)
+			t.Errorf("parsers has %s with %s, which is not a fuzz target", name, entry)
 		}
 	}
 	for name := range parsers {
@@ -113,7 +113,7 @@ func TestWhatTenantsWriteIsFuzzed(t *testing.T) {
 	}
 	for _, target := range readers {
 		if !slices.Contains(targets, target) {
-			t.Errorf("%s is no fuzz target", target)
+			t.Errorf("%s is not a fuzz target", target)
 		}
 	}
 }

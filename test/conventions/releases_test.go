@@ -54,7 +54,7 @@ func TestReleases(t *testing.T) {
 	newest, errNewest := strconv.Atoi(minor[newestFile])
 	oldest, errOldest := strconv.Atoi(minor[oldestFile])
 	if errNewest == nil && errOldest == nil && newest-oldest != supported-1 {
-		t.Errorf("%s is of Kubernetes 1.%d: of %d releases that get patches, the newest being 1.%d, the oldest is 1.%d",
+		t.Errorf("%s has Kubernetes 1.%d: with %d releases that get patches and 1.%d as the newest, the oldest is 1.%d",
 			oldestFile, oldest, supported, newest, newest-supported+1)
 	}
 	if got, want := found(chartFile, kubeVersion)[1], ">=1."+minor[oldestFile]+".0-0"; got != want {

@@ -18,7 +18,7 @@ func TestArchitecture(t *testing.T) {
 	}
 	for _, name := range found {
 		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
-			t.Errorf("docs/architecture.md names %s, which is not there", name)
+			t.Errorf("docs/architecture.md names %s, which does not exist", name)
 		}
 	}
 }

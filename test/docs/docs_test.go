@@ -53,7 +53,7 @@ func TestCommands(t *testing.T) {
 			case strings.HasPrefix(source, "kubectl get "):
 				stdin = strings.NewReader(printed[strings.Contains(command, " convert ")])
 			case source != "":
-				t.Fatalf("nothing is known to stand in for %q", source)
+				t.Fatalf("there is no input for %q", source)
 			}
 			command, _, _ = strings.Cut(command, " > ") // the shell would write the file
 			args := strings.Fields(onFewCases(t, strings.TrimPrefix(command, program)))

@@ -140,7 +140,7 @@ func TestNamedTestsExist(t *testing.T) {
 		for _, name := range named(prose(text)) {
 			found++
 			if known[name] == "" {
-				t.Errorf("%s names the test %s, which is not there", document, name)
+				t.Errorf("%s names the test %s, which does not exist", document, name)
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func TestRequirementsAreShown(t *testing.T) {
 		tests, tier := named(cells[1]), strings.Trim(cells[2], " `")
 		switch {
 		case len(tests) != 1 || known[tests[0]] == "":
-			t.Errorf("%s: %s: it names the tests %q, want one that is there", requirements, line, tests)
+			t.Errorf("%s: %s: it names the tests %q, want one existing test", requirements, line, tests)
 		case known[tests[0]] == ofFunction && !slices.Contains(tiers, tier):
 			t.Errorf("%s: %s: %q is none of %q", requirements, line, tier, tiers)
 		case known[tests[0]] != ofFunction && known[tests[0]] != tier:

@@ -87,7 +87,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	all := documents(t)
 	for name, document := range all {
 		for _, dead := range dangling(name, document, all) {
-			t.Errorf("%s links to %s, which is not there", name, dead)
+			t.Errorf("%s links to %s, which does not exist", name, dead)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func declared(t *testing.T, folder string, fits func(name string) bool) []string
 		})
 	}
 	if len(all) == 0 {
-		t.Fatalf("nothing of the kind is declared in %s", folder)
+		t.Fatalf("no matching declaration is in %s", folder)
 	}
 	return all
 }

@@ -48,12 +48,12 @@ func TestSameSourcesMakeTheSameProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Contains(content, []byte("said")) || bytes.Contains(content, []byte(b.folder)) {
-			t.Error("the program lacks what the linker was to write, or names the folder of its sources")
+			t.Error("the program lacks the linker's values, or has the path of its sources")
 		}
 		made = append(made, content)
 	}
 	if !bytes.Equal(made[0], made[1]) {
-		t.Error("two folders with the same sources make two programs")
+		t.Error("the same sources in two folders make different programs")
 	}
 }
 
