@@ -88,7 +88,7 @@ func TestConsoleRefuses(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"--address", "0.0.0.0"}, `--address "0.0.0.0" is not allowed; it must be an address of this machine alone`},
+		{[]string{"--address", "0.0.0.0"}, `--address "0.0.0.0" is not allowed; it must be a loopback address, such as 127.0.0.1 or ::1`},
 		{[]string{"--address", "192.0.2.1"}, "--address"},
 		{[]string{"--address", "localhost"}, "--address"},
 		{[]string{"--port", "70000"}, "--port 70000 is not allowed; it must be from 0 to 65535"},

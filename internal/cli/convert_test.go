@@ -70,8 +70,8 @@ func TestConvertRefuses(t *testing.T) {
 		code                    int
 	}{
 		{"no file", "", "", "no manifests are given", 2},
-		{"a zone key", "", "-f - --zone-key a/b/c", `--zone-key "a/b/c" is no key of a label`, 2},
-		{"a group key", "", "-f - --group-by -", `--group-by "-" is no key of a label`, 2},
+		{"a zone key", "", "-f - --zone-key a/b/c", `--zone-key "a/b/c" is not a label key`, 2},
+		{"a group key", "", "-f - --group-by -", `--group-by "-" is not a label key`, 2},
 		{"no budget", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n", "-f -", "the manifests have no budget; convert reads PodDisruptionBudget (policy/v1", 1},
 		{"a field", pdb + "spec: {maxUnavailable: x}\n", "-f -", `standard input: document 1: PodDisruptionBudget web: spec.maxUnavailable: Invalid value: "x": must be a number`, 1},
 		{"no spec", pdb, "-f -", "spec is missing", 1},

@@ -250,7 +250,7 @@ func TestDoctorWithoutCluster(t *testing.T) {
 		name, want string
 		cluster    *examinedCluster
 	}{
-		{"nothing may be read", "vicinity: you may list neither nodes nor services nor deployments in all namespaces, so there is nothing to judge; the rights are in docs/doctor.md\n", refused},
+		{"nothing may be read", "vicinity: you may not list nodes, services or deployments in all namespaces, so doctor can check nothing; see docs/doctor.md\n", refused},
 		{"an error", "vicinity: reading nodes: etcd is away\n", broken},
 	} {
 		if code, stdout, stderr := test.cluster.doctor(t); code != 2 || stdout != "" || stderr != test.want {

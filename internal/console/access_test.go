@@ -47,7 +47,7 @@ func TestAccess(t *testing.T) {
 			r.Header.Set("Sec-Fetch-Site", "same-site")
 			r.Header.Set("Sec-Fetch-Mode", "no-cors")
 			r.Header.Set("Sec-Fetch-Dest", "image")
-		}, status: 403, says: "its own pages only"},
+		}, status: 403, says: "only its own pages"},
 		{name: "a frame of another site with the token", path: "/?token=" + token, change: func(r *http.Request) {
 			r.Header.Set("Sec-Fetch-Site", "cross-site")
 			r.Header.Set("Sec-Fetch-Mode", "navigate")
@@ -56,7 +56,7 @@ func TestAccess(t *testing.T) {
 		{name: "a page of another origin with the token", path: apiPrefix + "/cluster", change: func(r *http.Request) {
 			r.Header.Set("Origin", "http://"+r.Host+".evil.example")
 			r.Header.Set("Authorization", "Bearer "+token)
-		}, status: 403, says: "its own pages only"},
+		}, status: 403, says: "only its own pages"},
 		{name: "a page without an origin", path: "/cluster", change: func(r *http.Request) { r.Header.Set("Origin", "null") }, status: 403},
 		{name: "the own origin", path: "/cluster", change: func(r *http.Request) { r.Header.Set("Origin", "http://"+r.Host) }, status: 200},
 		{name: "a link of another page", path: "/cluster", change: func(r *http.Request) {

@@ -236,7 +236,7 @@ func (c *cluster) follow(kind string) {
 	if !c.read().Spec.Paused {
 		c.Error("spec.paused is not true")
 	}
-	c.says(c.vicinity("resume db"), 0, "is not paused any more; it "+pausesBefore)
+	c.says(c.vicinity("resume db"), 0, "is no longer paused; it "+pausesBefore)
 	if d := c.read(); d.Spec.Paused || d.Spec.Approved != nil && d.Spec.Approved.Revision == d.Status.Revision {
 		c.Errorf("after resume it has %+v", d.Spec)
 	}
@@ -291,7 +291,7 @@ func (c *cluster) kubectlPauses(target string) {
 		return
 	}
 	c.says(c.kubectl(pause), 0, "paused")
-	c.comesToSay(`Deployment db is paused: it makes and deletes no pods for an update before "kubectl rollout resume deployment/db -n ` + c.namespace)
+	c.comesToSay(`Deployment db is paused: it updates no pods before "kubectl rollout resume deployment/db -n ` + c.namespace)
 	c.says(c.kubectl(resume), 0, "resumed")
 }
 
@@ -306,7 +306,7 @@ func (c *cluster) pausedDeployment(target string) {
 		}
 		return "", nil
 	})
-	c.comesToSay("Deployment db is paused: it makes")
+	c.comesToSay("Deployment db is paused: it updates no pods")
 	c.saysAsDocumented(c.kubectl("rollout restart "+target), 1, "can't restart paused deployment (run rollout resume first)")
 	c.says(c.kubectl("set image "+target+" c=four"), 0, "updated")
 	c.says(c.vicinity("status db --watch --timeout 2s"), 1, "its new template is not rolled out before", notDone)
@@ -316,7 +316,7 @@ func (c *cluster) pausedDeployment(target string) {
 
 	// A complete rollout has not ended while no revision has the template.
 	c.says(c.kubectl("rollout pause "+target), 0, "paused")
-	c.comesToSay("Deployment db is paused: it makes")
+	c.comesToSay("Deployment db is paused: it updates no pods")
 	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
 	c.says(c.kubectl("set image "+target+" c=five"), 0, "updated")
 	c.says(c.vicinity("status db --watch --timeout 2s"), 1, "its new template is not rolled out before", notDone)
