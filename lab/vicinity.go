@@ -408,8 +408,8 @@ func (c *Client) explainPod(ctx context.Context, pod *corev1.Pod) error {
 		}
 	}
 	text := fmt.Sprintf("pod %s: %s", pod.Name, state)
-	if said := c.logEnd(ctx, pod); said != "" {
-		text += "; its log ends with\n" + said
+	if log := c.logEnd(ctx, pod); log != "" {
+		text += "; its log ends with\n" + log
 	}
 	return errors.New(text)
 }
@@ -419,8 +419,8 @@ func (c *Client) logEnd(ctx context.Context, pod *corev1.Pod) string {
 	lines := int64(3)
 	for _, previous := range []bool{false, true} {
 		log, err := c.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: &lines, Previous: previous}).DoRaw(ctx)
-		if said := strings.TrimSpace(string(log)); err == nil && said != "" {
-			return said
+		if end := strings.TrimSpace(string(log)); err == nil && end != "" {
+			return end
 		}
 	}
 	return ""

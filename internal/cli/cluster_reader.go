@@ -30,8 +30,8 @@ import (
 // may not read, and goes on without it.
 type clusterReader struct {
 	*connection
-	// missing has a sentence for each thing that is left out, with the consequence.
-	missing []string
+	// notKnown has a sentence for each thing that is left out, with the consequence.
+	notKnown []string
 	// unread has the kinds that the user may not read.
 	unread []string
 	now    time.Time
@@ -223,8 +223,8 @@ func (r *clusterReader) optional(what, consequence string, err error) error {
 }
 
 func (r *clusterReader) leaveOut(sentence string) {
-	if !slices.Contains(r.missing, sentence) {
-		r.missing = append(r.missing, sentence)
+	if !slices.Contains(r.notKnown, sentence) {
+		r.notKnown = append(r.notKnown, sentence)
 	}
 }
 

@@ -30,7 +30,7 @@ func settingsOf(t *testing.T, objects ...runtime.Object) (routingflags.Running, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return settings, r.missing
+	return settings, r.notKnown
 }
 
 // chartController returns the controller's Deployment of the chart with some values.

@@ -109,9 +109,9 @@ func (c *consoleCluster) reader() *clusterReader {
 }
 
 func (c *consoleCluster) ExplainName(ctx context.Context, name, from string) (*inspect.NameExplanation, error) {
-	asked := c.names
-	asked.from, asked.fromCalled = from, "client"
-	return asked.explain(ctx, c.reader(), name)
+	question := c.names
+	question.from, question.fromCalled = from, "client"
+	return question.explain(ctx, c.reader(), name)
 }
 
 func (c *consoleCluster) Traffic(ctx context.Context) (readings []inspect.ProxyReading, notKnown []string, err error) {
@@ -124,11 +124,11 @@ func (c *consoleCluster) Traffic(ctx context.Context) (readings []inspect.ProxyR
 		return nil, nil, err
 	}
 	r.noteLimits(readings, c.connection.namespace)
-	return readings, r.missing, nil
+	return readings, r.notKnown, nil
 }
 
 func (c *consoleCluster) Autoscalers(ctx context.Context, service *corev1.Service) (names, notKnown []string, err error) {
 	r := c.reader()
 	names, err = r.autoscalers(ctx, service)
-	return names, r.missing, err
+	return names, r.notKnown, err
 }

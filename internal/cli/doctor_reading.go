@@ -201,24 +201,24 @@ func (d *doctorReader) networks(ctx context.Context) (err error) {
 	if err := d.without(doctor.SourceKubeSystem, "list daemonsets in namespace kube-system", err); err != nil {
 		return err
 	}
-	home := metav1.NamespaceSystem
+	namespace := metav1.NamespaceSystem
 	if !slices.ContainsFunc(in.DaemonSets, doctor.IsKubeProxy) {
 		elsewhere, err := listAll[appsv1.DaemonSet](ctx, d.typed.AppsV1().DaemonSets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
 		if err := d.without(doctor.SourceKubeSystem, "list daemonsets in all namespaces", err); err != nil {
 			return err
 		}
 		if in.DaemonSets = append(in.DaemonSets, elsewhere...); len(elsewhere) > 0 {
-			home = elsewhere[0].Namespace
+			namespace = elsewhere[0].Namespace
 		}
 	}
 	// The first label is kubeadm's, the second one EKS'.
 	for _, at := range []struct{ configMap, key string }{{"kube-proxy", "config.conf"}, {"kube-proxy-config", "config"}} {
-		data, err := d.configMap(ctx, home, at.configMap)
+		data, err := d.configMap(ctx, namespace, at.configMap)
 		if err != nil {
 			return err
 		}
 		if in.KubeProxy == nil {
-			in.KubeProxy = d.proxyConfig(home, at.configMap, data[at.key])
+			in.KubeProxy = d.proxyConfig(namespace, at.configMap, data[at.key])
 		}
 	}
 	if in.Cilium, err = d.configMap(ctx, metav1.NamespaceSystem, "cilium-config"); err != nil {

@@ -147,7 +147,7 @@ func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connect
 		}
 		e.Autoscaled(autoscalers)
 	}
-	e.NotKnown = r.missing
+	e.NotKnown = r.notKnown
 	if f.all && f.output.form == "text" {
 		return f.output.write(s.Out, e, func(p *page) { writeExplanation(p, e) })
 	}

@@ -22,9 +22,9 @@ func writeAnswer(p *page, e *inspect.Explanation) {
 	}
 	var parts []part
 	for i := range e.Families {
-		said := familyAnswer(e, &e.Families[i])
-		if !slices.ContainsFunc(parts, func(other part) bool { return slices.Equal(other.lines, said) }) {
-			parts = append(parts, part{e.Families[i].Family, said})
+		answer := familyAnswer(e, &e.Families[i])
+		if !slices.ContainsFunc(parts, func(other part) bool { return slices.Equal(other.lines, answer) }) {
+			parts = append(parts, part{e.Families[i].Family, answer})
 		}
 	}
 	for _, part := range parts {

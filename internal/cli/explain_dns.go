@@ -339,6 +339,6 @@ func (n *nameReader) explainWhole(ctx context.Context, name string, service *cor
 	if err != nil {
 		return nil, fmt.Errorf("explaining %s: %w", name, err)
 	}
-	e.NotKnown = append(e.NotKnown, n.missing...)
+	e.NotKnown = append(e.NotKnown, n.notKnown...)
 	return e, nil
 }

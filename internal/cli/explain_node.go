@@ -101,7 +101,7 @@ func (r *clusterReader) explainNode(ctx context.Context, name, nodeName string, 
 	in.Unread, in.Now = r.unread, r.now
 	e := inspect.ExplainNode(in)
 	e.Kernel = compared(e, here, why)
-	e.NotKnown = r.missing
+	e.NotKnown = r.notKnown
 	return e, nil
 }
 

@@ -38,7 +38,7 @@ func (f *explainFlags) runPod(ctx context.Context, s command.Streams, reach conn
 	}
 	p.in.Unread, p.in.Now = r.unread, r.now
 	e := inspect.ExplainPod(&p.in)
-	e.NotKnown = append(e.NotKnown, r.missing...)
+	e.NotKnown = append(e.NotKnown, r.notKnown...)
 	return f.output.write(s.Out, e, func(p *page) { writePod(p, e) })
 }
 

@@ -31,11 +31,11 @@ func writePod(p *page, e *inspect.PodExplanation) {
 		writeBudget(p, &e.Budgets[i], e.Unenforced != "")
 	}
 	for _, pdb := range e.PDBs {
-		said := []string{pdb.Why}
+		why := []string{pdb.Why}
 		if pdb.Since != nil {
-			said = append(said, "since "+timeText(pdb.Since))
+			why = append(why, "since "+timeText(pdb.Since))
 		}
-		p.list(fmt.Sprintf("PodDisruptionBudget %s %s", pdb.Name, verb(pdb.Verdict, false)), said)
+		p.list(fmt.Sprintf("PodDisruptionBudget %s %s", pdb.Name, verb(pdb.Verdict, false)), why)
 	}
 	p.list("not known", e.NotKnown)
 	p.list("next", nextSteps(e.Next))

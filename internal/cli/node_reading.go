@@ -33,8 +33,8 @@ import (
 type nodeReader struct {
 	*clusterReader
 	in inspect.NodeReading
-	// home is the namespace of Vicinity, or empty if it is unknown.
-	home string
+	// ownNamespace is the namespace of Vicinity, or empty if it is unknown.
+	ownNamespace string
 }
 
 func (r *clusterReader) readNode(ctx context.Context, name, nodeName string) (inspect.NodeReading, error) {
@@ -137,7 +137,7 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.findHome(ctx, sets); err != nil {
+	if err := r.findOwnNamespace(ctx, sets); err != nil {
 		return err
 	}
 	for _, set := range sets {
@@ -167,12 +167,12 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 	return nil
 }
 
-func (r *nodeReader) findHome(ctx context.Context, proxies []*appsv1.DaemonSet) error {
+func (r *nodeReader) findOwnNamespace(ctx context.Context, proxies []*appsv1.DaemonSet) error {
 	controller, err := r.controller(ctx)
 	if err := r.optional("Deployments", "the namespace of Vicinity is assumed to be that of vicinity-proxy", err); err != nil {
 		return err
 	}
-	r.home = inspect.Home(controller, proxies)
+	r.ownNamespace = inspect.Home(controller, proxies)
 	return nil
 }
 
@@ -211,7 +211,7 @@ func memoryOf(container *corev1.Container) int64 {
 // lease returns the Lease of the node's proxy, or nil if it does not exist or may not be read.
 func (r *nodeReader) lease(ctx context.Context) (*coordinationv1.Lease, error) {
 	const consequence = "whether the node's proxy runs, and what it has programmed, is unknown"
-	if r.home == "" {
+	if r.ownNamespace == "" {
 		if r.in.Installed {
 			r.unread = append(r.unread, inspect.KindLeases)
 			r.leaveOut("the namespace of Vicinity is not known, so " + consequence)
@@ -222,7 +222,7 @@ func (r *nodeReader) lease(ctx context.Context) (*coordinationv1.Lease, error) {
 		LabelSelector: v1alpha1.LabelProxyLease + "=true",
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.ProxyLeasePrefix+r.in.Node.Name).String(),
 	}
-	leases, err := listAll[coordinationv1.Lease](ctx, r.typed.CoordinationV1().Leases(r.home), options)
+	leases, err := listAll[coordinationv1.Lease](ctx, r.typed.CoordinationV1().Leases(r.ownNamespace), options)
 	if err != nil {
 		return nil, r.optional(inspect.KindLeases, consequence, err)
 	}
@@ -284,12 +284,12 @@ func (r *nodeReader) readAddresses(ctx context.Context, services []*corev1.Servi
 // readPublished reads the addresses that vicinity-controller publishes.
 func (r *nodeReader) readPublished(ctx context.Context) (nodes, pods netset.Set, err error) {
 	const unknown = "only the addresses of this node and its pods are known"
-	if r.home == "" {
+	if r.ownNamespace == "" {
 		return nodes, pods, nil // readProxy has noted why
 	}
-	published, err := r.typed.CoreV1().ConfigMaps(r.home).Get(ctx, v1alpha1.ConfigMapNodeAddresses, metav1.GetOptions{})
+	published, err := r.typed.CoreV1().ConfigMaps(r.ownNamespace).Get(ctx, v1alpha1.ConfigMapNodeAddresses, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		r.leaveOut(fmt.Sprintf("there is no ConfigMap %s/%s, so %s, to vicinity-proxy too", r.home, v1alpha1.ConfigMapNodeAddresses, unknown))
+		r.leaveOut(fmt.Sprintf("there is no ConfigMap %s/%s, so %s, to vicinity-proxy too", r.ownNamespace, v1alpha1.ConfigMapNodeAddresses, unknown))
 		return nodes, pods, nil
 	}
 	if err != nil {

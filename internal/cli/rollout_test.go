@@ -180,7 +180,7 @@ func TestRolloutChanges(t *testing.T) {
 		args    string
 		code    int
 		wrote   string // the patched spec, as JSON
-		said    string
+		message string
 	}{
 		{"pause", aRollout(), "pause", 0, `{"paused":true}`, "no more pods are evicted"},
 		{"pause twice", aRollout(paused), "pause", 0, "", "is paused already"},
@@ -224,8 +224,8 @@ func TestRolloutChanges(t *testing.T) {
 			c := rolledOut(t, test.rollout)
 			words := strings.Fields(test.args)
 			code, stdout, stderr := c.run(t.Context(), append([]string{"rollout", words[0], "db"}, words[1:]...)...)
-			if said := stdout + stderr; code != test.code || !strings.Contains(said, test.said) {
-				t.Errorf("code %d, said %q", code, said)
+			if output := stdout + stderr; code != test.code || !strings.Contains(output, test.message) {
+				t.Errorf("code %d, printed %q", code, output)
 			}
 			if wrote := c.patched(t); (test.wrote == "") != (wrote == "") || !isPartOf(wrote, test.wrote) {
 				t.Errorf("wrote %s, want %s", wrote, test.wrote)

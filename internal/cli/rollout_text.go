@@ -27,7 +27,7 @@ type rolloutReport struct {
 
 func (r *clusterReader) report(d *v1alpha1.DomainRollout, ahead workloadAhead) rolloutReport {
 	n := &rolloutNow{DomainRollout: d, now: r.now}
-	report := rolloutReport{RolloutStatus: inspect.RolloutStatusOf(d), NotKnown: r.missing, missingPods: ahead.missingPods}
+	report := rolloutReport{RolloutStatus: inspect.RolloutStatusOf(d), NotKnown: r.notKnown, missingPods: ahead.missingPods}
 	report.Current = report.Current && ahead.notice == ""
 	switch {
 	case !n.isRead():

@@ -67,7 +67,7 @@ func (f *statusFlags) run(ctx context.Context, s command.Streams, reach connecto
 	if err := f.traffic.check(); err != nil {
 		return err
 	}
-	if f.traffic.wanted {
+	if f.traffic.isWanted {
 		return f.runTraffic(ctx, s, reach)
 	}
 	r, err := reach.reader(&f.cluster)
@@ -95,7 +95,7 @@ func (f *statusFlags) run(ctx context.Context, s command.Streams, reach connecto
 		}
 		status.Services = append(status.Services, of...)
 	}
-	status.NotKnown = r.missing
+	status.NotKnown = r.notKnown
 	r.printMissing(s)
 	if len(status.Services) == 0 {
 		fmt.Fprintf(s.Err, "no Service is in %s\n", where(namespace))
@@ -112,7 +112,7 @@ func (f *statusFlags) namespace() string {
 }
 
 func (r *clusterReader) printMissing(s command.Streams) {
-	for _, sentence := range r.missing {
+	for _, sentence := range r.notKnown {
 		fmt.Fprintln(s.Err, "not known: "+sentence)
 	}
 }

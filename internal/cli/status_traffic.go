@@ -16,13 +16,13 @@ import (
 const defaultMeasure = time.Minute
 
 type trafficFlags struct {
-	wanted bool
-	over   time.Duration
-	perGiB float64
+	isWanted bool
+	over     time.Duration
+	perGiB   float64
 }
 
 func (f *trafficFlags) add(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.wanted, "traffic", false, "list the counts of vicinity-proxy by Service")
+	flags.BoolVar(&f.isWanted, "traffic", false, "list the counts of vicinity-proxy by Service")
 	flags.DurationVar(&f.over, "for", 0, fmt.Sprintf("with --traffic, measure for `TIME` from now (default %s with --cost-per-gib)", defaultMeasure))
 	flags.Float64Var(&f.perGiB, "cost-per-gib", 0, "with --traffic, `PRICE` of 1 GiB between zones")
 }
@@ -34,7 +34,7 @@ func (f *trafficFlags) check() error {
 		return command.UsageErrorf("--for %s is not allowed; it must not be negative", f.over)
 	case f.perGiB < 0 || math.IsNaN(f.perGiB) || math.IsInf(f.perGiB, 0):
 		return command.UsageErrorf("--cost-per-gib %v is not allowed; it must be a price that is not negative", f.perGiB)
-	case !f.wanted && (f.over > 0 || f.perGiB > 0):
+	case !f.isWanted && (f.over > 0 || f.perGiB > 0):
 		return command.UsageErrorf("--for and --cost-per-gib are about traffic; give --traffic too")
 	}
 	if f.perGiB > 0 && f.over == 0 {
@@ -63,7 +63,7 @@ func (f *statusFlags) runTraffic(ctx context.Context, s command.Streams, reach c
 	}
 	r.noteLimits(readings, f.namespace())
 	traffic := inspect.TrafficOf(readings, f.namespace(), f.traffic.over, f.traffic.perGiB)
-	traffic.NotKnown = r.missing
+	traffic.NotKnown = r.notKnown
 	r.printMissing(s)
 	if len(traffic.Services) == 0 {
 		fmt.Fprintf(s.Err, "no traffic of Services in %s was counted\n", where(f.namespace()))

@@ -142,12 +142,12 @@ func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 	if err != nil {
 		a.Log.Error("control files cannot be read", "error", err)
 	}
-	var came, left []*node
+	var added, removed []*node
 	a.mu.Lock()
 	a.shape = s
 	for name, n := range a.nodes {
 		if _, ok := want[name]; !ok {
-			left = append(left, n)
+			removed = append(removed, n)
 			delete(a.nodes, name)
 		}
 	}
@@ -156,15 +156,15 @@ func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 			n := &node{Node: want[name], agent: a, shape: s, ctx: ctx}
 			n.stopped.Store(slices.Contains(stopped, name))
 			a.nodes[name] = n
-			came = append(came, n)
+			added = append(added, n)
 		}
 	}
 	a.mu.Unlock()
-	for _, n := range left {
+	for _, n := range removed {
 		n.leave()
 		a.fakes.removeNode(n.Name)
 	}
-	go workqueue.ParallelizeUntil(ctx, 16, len(came), func(i int) { came[i].join() })
+	go workqueue.ParallelizeUntil(ctx, 16, len(added), func(i int) { added[i].join() })
 	a.setLeaseNodes(a.allNodes(), s.Timing)
 }
 

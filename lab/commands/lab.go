@@ -94,14 +94,14 @@ const nameVariable = "VICINITY_LAB_NAME"
 
 func (f *labFlags) lab() (string, error) {
 	var wrong *shape.FieldError
-	for _, said := range []struct{ by, name string }{{"--name", f.name}, {nameVariable, os.Getenv(nameVariable)}} {
-		if said.name == "" {
+	for _, source := range []struct{ by, name string }{{"--name", f.name}, {nameVariable, os.Getenv(nameVariable)}} {
+		if source.name == "" {
 			continue
 		}
-		if err := shape.ValidateName(said.name); errors.As(err, &wrong) {
-			return "", command.UsageErrorf("%s%s", said.by, wrong.Problem)
+		if err := shape.ValidateName(source.name); errors.As(err, &wrong) {
+			return "", command.UsageErrorf("%s%s", source.by, wrong.Problem)
 		}
-		return said.name, nil
+		return source.name, nil
 	}
 	return shape.DefaultName, nil
 }

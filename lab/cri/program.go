@@ -156,13 +156,13 @@ func (k *keeper) startProgram() error {
 	_ = spec.Close()
 	// The program does not inherit the pipe.
 	text, failed := io.ReadAll(report)
-	switch said, begun := strings.CutPrefix(string(text), becoming); {
+	switch message, begun := strings.CutPrefix(string(text), becoming); {
 	case failed != nil:
 		err = failed
-	case begun && said == "":
+	case begun && message == "":
 		return nil
-	case said != "":
-		err = errors.New(said)
+	case message != "":
+		err = errors.New(message)
 	}
 	_ = k.cmd.Process.Kill()
 	if ended := k.cmd.Wait(); err == nil {

@@ -170,19 +170,19 @@ const MachineResolver = "/etc/resolv.conf"
 
 // writeResolver writes the sandbox's resolv.conf as the kubelet demands.
 func (s *sandbox) writeResolver() error {
-	said := s.Config.GetDnsConfig()
-	if said == nil {
+	config := s.Config.GetDnsConfig()
+	if config == nil {
 		return nil
 	}
 	var text strings.Builder
-	for _, server := range said.Servers {
+	for _, server := range config.Servers {
 		fmt.Fprintf(&text, "nameserver %s\n", server)
 	}
-	if len(said.Searches) > 0 {
-		fmt.Fprintf(&text, "search %s\n", strings.Join(said.Searches, " "))
+	if len(config.Searches) > 0 {
+		fmt.Fprintf(&text, "search %s\n", strings.Join(config.Searches, " "))
 	}
-	if len(said.Options) > 0 {
-		fmt.Fprintf(&text, "options %s\n", strings.Join(said.Options, " "))
+	if len(config.Options) > 0 {
+		fmt.Fprintf(&text, "options %s\n", strings.Join(config.Options, " "))
 	}
 	return state.ReplaceFile(filepath.Join(s.folder, resolverFile), []byte(text.String()), 0o644)
 }

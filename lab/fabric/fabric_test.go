@@ -20,8 +20,8 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// patience is how long a test waits for what must happen.
-const patience = 5 * time.Second
+// deadline limits the wait for what must happen.
+const deadline = 5 * time.Second
 
 // testShape is the default shape, under a name that no user's lab has.
 func testShape() shape.Shape {
@@ -175,7 +175,7 @@ func TestNodesAndPodsReachEachOther(t *testing.T) {
 	check := func(cut string) {
 		for _, from := range places {
 			for _, to := range places {
-				reaches, wait := from.zone == to.zone || from.zone != cut && to.zone != cut, patience
+				reaches, wait := from.zone == to.zone || from.zone != cut && to.zone != cut, deadline
 				if !reaches {
 					wait = 200 * time.Millisecond
 				}
@@ -213,7 +213,7 @@ func TestLabsSideBySide(t *testing.T) {
 	reaches := func(from, to place) {
 		t.Helper()
 		for _, addr := range to.addrs {
-			if err := talk(t, patience, from, addr); err != nil {
+			if err := talk(t, deadline, from, addr); err != nil {
 				t.Errorf("from %s to %s %s: %v", from.namespace, to.namespace, addr, err)
 			}
 		}
@@ -251,7 +251,7 @@ func TestProcessesInNamespaces(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	for {
 		log, err := os.ReadFile(d.Log("pod"))

@@ -157,10 +157,10 @@ func (c *connection) checkIdle() error {
 const closeWait = 100 * time.Millisecond
 
 // finish closes a connection after its last answer. The side that closes first keeps the
-// port for a minute, and the server has only one port: so the server goes first if it was
-// asked to.
-func (c *connection) finish(asked bool) {
-	if asked && c.SetDeadline(time.Now().Add(closeWait)) == nil {
+// port for a minute, and the server has only one port: so the client waits for the server if it
+// asked the server to close.
+func (c *connection) finish(waitForServer bool) {
+	if waitForServer && c.SetDeadline(time.Now().Add(closeWait)) == nil {
 		_, _ = c.reader.ReadByte()
 	}
 	_ = c.Close()

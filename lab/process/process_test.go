@@ -19,8 +19,8 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// patience is how long a test waits for what must happen.
-const patience = 10 * time.Second
+// deadline limits the wait for what must happen.
+const deadline = 10 * time.Second
 
 // newDir is a state folder whose processes end with the test.
 func newDir(t *testing.T) state.Dir {
@@ -50,14 +50,14 @@ func shell(t *testing.T, d state.Dir, name, script string) *process.Process {
 // waitFor waits until something holds.
 func waitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("after %s: not %s", patience, what)
+			t.Fatalf("after %s: not %s", deadline, what)
 		case <-tick.C:
 		}
 	}

@@ -24,9 +24,9 @@ import (
 // late. An answer in that time is the last one of its connection, so that clients with open
 // connections lose nothing.
 type echo struct {
-	self     load.Endpoint
-	draining atomic.Bool
-	asked    atomic.Int64 // time of the last request, in nanoseconds since 1970
+	self      load.Endpoint
+	draining  atomic.Bool
+	lastAsked atomic.Int64 // time of the last request, in nanoseconds since 1970
 
 	http  http.Server
 	tcp   net.Listener
@@ -67,7 +67,7 @@ func runEcho(ctx context.Context, p *process) error {
 	}
 	e.draining.Store(true)
 	p.out.Printf("draining for %s", drain)
-	for rest := drain; rest > 0; rest = quiet - time.Since(time.Unix(0, e.asked.Load())) {
+	for rest := drain; rest > 0; rest = quiet - time.Since(time.Unix(0, e.lastAsked.Load())) {
 		select {
 		case err := <-failed:
 			return err
@@ -110,7 +110,7 @@ func (e *echo) listen(p *process, host string, ports [3]string) (failed <-chan e
 }
 
 func (e *echo) answer(protocol load.Protocol, client, id string, last bool) []byte {
-	e.asked.Store(time.Now().UnixNano())
+	e.lastAsked.Store(time.Now().UnixNano())
 	return load.Answer{Endpoint: e.self, Protocol: protocol, Client: client, ID: id, Last: last}.Line()
 }
 
