@@ -132,7 +132,7 @@ func (w *rolloutWatch) follow(d *v1alpha1.DomainRollout) {
 		if abandoned := s.AbandonedRevisions; w.last == nil && !n.isRollbackRequested() && len(abandoned) > 0 {
 			w.wantedRevision = abandoned[len(abandoned)-1]
 		}
-	case s.Revision != w.replacedRevision && !w.cameBack(s):
+	case s.Revision != w.replacedRevision && !w.isRollback(s):
 		w.wantedRevision, w.replacedRevision = s.Revision, ""
 	}
 }
@@ -143,9 +143,9 @@ func (n *rolloutNow) isRollbackRequested() bool {
 	return s != nil && s.Action == v1alpha1.StopRollback && slices.Contains(n.Status.AbandonedRevisions, s.Revision)
 }
 
-// cameBack reports whether the revision began as a rollback, which the watch can miss between two
+// isRollback reports whether the revision began as a rollback, which the watch can miss between two
 // reads.
-func (w *rolloutWatch) cameBack(s *v1alpha1.DomainRolloutStatus) bool {
+func (w *rolloutWatch) isRollback(s *v1alpha1.DomainRolloutStatus) bool {
 	for i := len(s.History) - 1; i >= 0; i-- {
 		if s.History[i].Revision != s.Revision {
 			continue
