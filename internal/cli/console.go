@@ -29,9 +29,9 @@ func newConsoleCommand(s command.Streams, reach connector) *cobra.Command {
 		Use:   "console",
 		Short: "Serve pages about a cluster to a browser on this machine",
 		Long: `Console serves pages that show a cluster as it is now, and prints the address to open. They
-show zones and nodes, the planned and the measured traffic of Services, the addresses that a
-client gets for a name, budgets, rollouts, and what a change would do. The pages follow the
-cluster. The same values are JSON below /api/v1.
+follow the cluster, and show zones and nodes, planned and measured traffic of Services, DNS
+answers by client, budgets, rollouts, and the effect of a change. The same values are JSON
+below /api/v1.
 
 It reads with your rights and never writes. The pages name each permission that is missing;
 -n limits them to one namespace. Any user of this machine who has the printed address can

@@ -29,10 +29,10 @@ func newDoctorCommand(s command.Streams, reach connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong in a cluster, and say what to do",
-		Long: `Doctor checks a cluster: versions, zones and regions of nodes, proxies that ignore hints, the
-parts of Vicinity, webhooks and their certificates, Leases, CRDs, leftovers of an uninstall,
-Services whose request has no effect, budgets that never allow an eviction, and clocks. It
-works before Vicinity is installed, too.
+		Long: `Doctor checks a cluster: versions, zones and regions of nodes, proxies that ignore hints, and
+clocks. It checks the parts of Vicinity, webhooks and certificates, Leases, CRDs, and leftovers
+of an uninstall. It finds Services whose request has no effect, and budgets that never allow an
+eviction. It works before Vicinity is installed, too.
 
 Each finding has an identifier, the object, what is wrong, why it matters, the next command
 and a runbook. A problem does not work. A warning works otherwise than intended, or soon will

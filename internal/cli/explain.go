@@ -33,13 +33,11 @@ func newExplainCommand(s command.Streams, reach connector, here machine) *cobra.
 	cmd := &cobra.Command{
 		Use:   "explain SERVICE | pod/NAME",
 		Short: "Say where the traffic of a Service goes, or whether a pod may be evicted, and why",
-		Long: `Explain says what a Service asks for, what is in force and why, how much traffic should stay
-in its zone, the overload that this causes, which endpoints serve each zone, and what to do
-next.
+		Long: `Explain says what a Service asks for, what is in force and why, and what to do next. It shows
+how much traffic should stay in its zone, the overload, and the endpoints of each zone.
 
---all adds tables: how the endpoints are divided among the zones, which zones they serve, the
-results of other algorithms, what stock kube-proxies do with the stored hints, and the limits
-of a plan. JSON and YAML always have all of it. Their "next" lists what to do, most important
+--all adds tables: the endpoints of each zone and the zones that they serve, the results of
+other algorithms, what stock kube-proxies do with the stored hints, and the limits of a plan. JSON and YAML always have all of it. Their "next" lists what to do, most important
 first; without it there is nothing to do.
 
 --node explains the rules of one node: what serves the Service there, the addresses that

@@ -45,10 +45,10 @@ CoreDNS answers itself, it says so.
 
 NAME is full, such as web.shop.svc.cluster.local, or short, such as web or web.shop. For a
 short name it tries the search list and explains the first Service that exists. The list
-follows the pod's dnsPolicy and dnsConfig. If these leave it to the node, or the client is an
-address, it is that of dnsPolicy ClusterFirst in the namespace of the pod or of -n. Names of
-ports (_http._tcp.web) and names with a zone (zone-a.prefer._zone.web) work too. SRV records
-lead to the same endpoints as address records.
+follows the pod's dnsPolicy and dnsConfig. For an address, and where these leave it to the
+node, it is the list of dnsPolicy ClusterFirst. Names of ports (_http._tcp.web) and names with
+a zone (zone-a.prefer._zone.web) work too. SRV records lead to the same endpoints as address
+records.
 
 The client is a pod, as NAMESPACE/NAME or NAME, or an IPv4 or IPv6 address.
 

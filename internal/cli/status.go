@@ -33,9 +33,8 @@ func newStatusCommand(s command.Streams, reach connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "List the Services of a cluster with what their traffic does",
-		Long: `Status lists Services: what each asks for, its state, its endpoints and zones, the traffic
-that should stay in its zone, the overload, the delivery of the plan, and a note. For more
-about one Service use "vicinity explain".
+		Long: `Status lists Services: request, state, endpoints, zones, the traffic that should stay in its
+zone, overload, delivery of the plan, and notes. "vicinity explain" has more about one.
 
 --traffic lists what vicinity-proxy has counted on all nodes instead: connections and bytes of
 each Service that it serves, how much stayed in its zone and how much crossed zones, most

@@ -19,8 +19,8 @@ func newLabLoadCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load SERVICE",
 		Short: "Send requests from pods to a Service and measure who answers",
-		Long: `Load opens real connections from pods to a Service at a fixed rate, and measures which
-endpoints answer, the share that stayed in its zone, latency and failures. A failure is a
+		Long: `Load opens real connections from pods to a Service at a fixed rate. It measures which
+endpoints answer, the share that stays in its zone, latency and failures. A failure is a
 request that was refused, reset, timed out, cut short, or answered by another Service.
 
 It sends from pods with the image lab/client in the Service's namespace, or from those that

@@ -163,8 +163,8 @@ A container sees the files of this machine, except that /tmp and /var/tmp are it
 change the files of root, which are a copy in memory. Volumes of its pod cover files of the
 image at the same paths.
 
-A stopped node is not ready after about 10 s instead of Kubernetes' 50 s, and its pods are
-evicted 30 s later instead of 5 minutes. The file's timing changes that.`,
+A stopped node is not ready after about 10 s, and its pods are evicted 30 s later. With the
+timing of Kubernetes that takes 50 s and 5 minutes. The file's timing changes it.`,
 		Example: `  vicinity lab up
   vicinity lab up --zones a,b,c --nodes-per-zone 3,2,1
   vicinity lab up --proxy both
