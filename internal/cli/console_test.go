@@ -94,7 +94,7 @@ func TestConsoleRefuses(t *testing.T) {
 		{[]string{"--port", "70000"}, "--port 70000 is not allowed; it must be from 0 to 65535"},
 		{[]string{"--port", "-1"}, "--port -1"},
 		{[]string{"--traffic-interval", "10ms"}, "--traffic-interval 10ms is not allowed; it must be 0, or 1s or more"},
-		{[]string{"--zone", "a b"}, `--zone "a b" is no domain`},
+		{[]string{"--zone", "a b"}, `--zone "a b" is not a domain`},
 	} {
 		var stdout, stderr bytes.Buffer
 		cmd := newConsoleCommand(command.Streams{In: strings.NewReader(""), Out: &stdout, Err: &stderr}, newFakeCluster(t).connect)

@@ -32,7 +32,7 @@ func newConvertCommand(s command.Streams) *cobra.Command {
 	var f convertFlags
 	cmd := &cobra.Command{
 		Use:   "convert -f FILE",
-		Short: "Make TopologyDisruptionBudgets of other kinds of budgets",
+		Short: "Convert other budgets to TopologyDisruptionBudgets",
 		Long: `Convert reads budgets of other kinds and prints equivalent TopologyDisruptionBudgets.
 Comments name each difference: "allows more" is about evictions that the original refuses,
 "refuses more" about evictions that it allows, "assumes" about facts that are not in the

@@ -28,7 +28,7 @@ func newDoctorCommand(s command.Streams, reach connector) *cobra.Command {
 	var f doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what is wrong in a cluster, and say what to do",
+		Short: "Find faults in a cluster, and say what to do",
 		Long: `Doctor checks a cluster: versions, zones and regions of nodes, proxies that ignore hints, and
 clocks. It checks the parts of Vicinity, webhooks and certificates, Leases, CRDs, and leftovers
 of an uninstall. It finds Services whose request has no effect, and budgets that never allow an

@@ -27,7 +27,7 @@ func newDynamicsCommand(s command.Streams) *cobra.Command {
 	f := dynamicsFlags{cluster: simulate.DefaultScenarioOptions()}
 	cmd := &cobra.Command{
 		Use:   "dynamics",
-		Short: "Show what the algorithms do to a Service that changes over time",
+		Short: "Compare the algorithms on a Service that changes over time",
 		Long: `Dynamics plays scenarios on a virtual clock and measures each algorithm: endpoints that get
 other consumers, EndpointSlices that are written, traffic that stays in its zone, and overload
 by the actual traffic. It also switches off each saving of an algorithm in turn (--without):

@@ -32,7 +32,7 @@ func newExplainCommand(s command.Streams, reach connector, here machine) *cobra.
 	var f explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain SERVICE | pod/NAME",
-		Short: "Say where the traffic of a Service goes, or whether a pod may be evicted, and why",
+		Short: "Explain where a Service's traffic goes, or whether a pod may be evicted",
 		Long: `Explain says what a Service asks for, what is in force and why, and what to do next. It shows
 how much traffic should stay in its zone, the overload, and the endpoints of each zone.
 

@@ -37,7 +37,7 @@ func newExplainDNSCommand(s command.Streams, reach connector) *cobra.Command {
 	var f explainDNSFlags
 	cmd := &cobra.Command{
 		Use:   "dns NAME --from POD|IP",
-		Short: "Say which endpoints of a headless Service a client gets for a name, and why",
+		Short: "Explain which endpoints of a headless Service a client gets for a name",
 		Long: `Explain dns says which endpoints of a headless Service vicinity-dns gives to one client: the
 records, the rule that decides, how the client's address is located, and what to do next. It
 sends no DNS query: it reads the cluster and decides by the server's code. For names that
@@ -125,7 +125,7 @@ func (f *explainDNSFlags) asked(name string) (q nameQuestion, err error) {
 func (f *explainDNSFlags) zoneName() (string, error) {
 	zone := strings.ToLower(strings.TrimSuffix(f.zone, "."))
 	if reasons := validation.IsDNS1123Subdomain(zone); len(reasons) > 0 {
-		return "", command.UsageErrorf("--zone %q is no domain; it must be that of the cluster, such as cluster.local", f.zone)
+		return "", command.UsageErrorf("--zone %q is not a domain; it must be the cluster's, such as cluster.local", f.zone)
 	}
 	return zone + ".", nil
 }

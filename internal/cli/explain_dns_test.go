@@ -338,7 +338,7 @@ func TestExplainDNSErrors(t *testing.T) {
 		{"a\x01b --from client-b", 2, `name "a\x01b" is not the name of a Service`},
 		{"shop/near --from client-b", 2, `name "shop/near" is not the name of a Service`},
 		{"10.0.0.1 --from client-b", 2, `name "10.0.0.1" is not the name of a Service or of a port, such as web.shop; it must have labels of 1 to 63 letters, digits, hyphens`},
-		{"near --from client-b --zone a_b", 2, `--zone "a_b" is no domain; it must be that of the cluster, such as cluster.local`},
+		{"near --from client-b --zone a_b", 2, `--zone "a_b" is not a domain; it must be the cluster's, such as cluster.local`},
 		{"a..b --from client-b", 2, `name "a..b" is not the name of a Service`},
 		{strings.Repeat("x", 64) + " --from client-b", 2, "is not the name of a Service"},
 		{strings.Repeat("x.", 130) + "x --from client-b", 2, "with dots between them, and at most 253 characters"},

@@ -43,7 +43,7 @@ already terminating are replaced.`,
 		decide:  pauseRollout,
 	}
 	rolloutResume = rolloutVerb{
-		use: "resume", short: "Let a rollout go on that waits for a person",
+		use: "resume", short: "Resume a rollout that waits for a person",
 		long: `Resume unsets spec.paused. If the rollout waits before a domain of spec.pauseBefore instead,
 it approves that domain for the current revision; the next revision pauses there again. If
 both hold a rollout, run resume twice.
@@ -63,7 +63,7 @@ new revision. The next revision is rolled out as usual.`,
 		decide:  abortRollout,
 	}
 	rolloutRollback = rolloutVerb{
-		use: "rollback", short: "Bring back the revision that ran before",
+		use: "rollback", short: "Restore the previous revision",
 		long: `Rollback sets spec.stop for the current or last revision: the controller writes the previous
 template to the workload and replaces the pods by domain, without bakeTime and pauseBefore.
 Give the old template to a GitOps tool or whatever else writes it, too: while spec.stop names

@@ -30,7 +30,7 @@ func newRolloutStatusCommand(s command.Streams, reach connector) *cobra.Command 
 	var f rolloutStatusFlags
 	cmd := &cobra.Command{
 		Use:   "status [NAME]",
-		Short: "Say how far a rollout is and what it waits for",
+		Short: "Show the progress of a rollout",
 		Long: `Status shows a DomainRollout: its phase and revision, what it waits for, how far each domain
 is, why it failed, and recent events. It says if the status is older than the spec or the
 workload's template. Without NAME it lists the DomainRollouts of the namespace.

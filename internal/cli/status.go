@@ -32,7 +32,7 @@ func newStatusCommand(s command.Streams, reach connector) *cobra.Command {
 	var f statusFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "List the Services of a cluster with what their traffic does",
+		Short: "List Services with their traffic",
 		Long: `Status lists Services: request, state, endpoints, zones, the traffic that should stay in its
 zone, overload, delivery of the plan, and notes. "vicinity explain" has more about one.
 

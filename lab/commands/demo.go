@@ -38,7 +38,7 @@ func newLabDemoCommand(s command.Streams, lf *labFlags) *cobra.Command {
 	shaped := &shapeFlags{}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "See traffic between zones, what it costs, and what keeps it near",
+		Short: "Show traffic between zones, its cost, and how to avoid it",
 		Long: `Demo brings a lab up, unless it is up, and runs an echo Service with endpoints and clients in
 each zone, served by vicinity-proxy. It sends traffic, and shows which zone answers which and
 how many bytes cross zones. Then it sets the annotation

@@ -11,7 +11,7 @@ import (
 func newLabKubeconfigCommand(s command.Streams, f *labFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubeconfig",
-		Short: "Print where the administrator's kubeconfig is",
+		Short: "Print the path of the administrator's kubeconfig",
 		Long: `Kubeconfig prints the path of the administrator's kubeconfig, which reaches the lab through a
 port on 127.0.0.1.`,
 		Example: `  export KUBECONFIG=$(vicinity lab kubeconfig)`,

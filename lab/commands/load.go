@@ -18,7 +18,7 @@ func newLabLoadCommand(s command.Streams, f *labFlags) *cobra.Command {
 	o := lab.LoadOptions{}
 	cmd := &cobra.Command{
 		Use:   "load SERVICE",
-		Short: "Send requests from pods to a Service and measure who answers",
+		Short: "Send requests from pods to a Service and measure which endpoints answer",
 		Long: `Load opens real connections from pods to a Service at a fixed rate. It measures which
 endpoints answer, the share that stays in its zone, latency and failures. A failure is a
 request that was refused, reset, timed out, cut short, or answered by another Service.

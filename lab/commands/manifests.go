@@ -13,7 +13,7 @@ func newLabManifestsCommand(s command.Streams) *cobra.Command {
 	var replicas int
 	cmd := &cobra.Command{
 		Use:   "manifests",
-		Short: "Print an echo Service and clients to begin with, as YAML",
+		Short: "Print an echo Service and clients as YAML",
 		Long: `Manifests prints the YAML of an echo Service and of client pods, spread over zones and nodes:
 for "lab load", or to start your own manifests.`,
 		Example: `  vicinity lab manifests | kubectl apply -f -

@@ -116,7 +116,7 @@ func Krew(s source.Source, address string, downloads []Download) ([]byte, error)
 headless Service resolves to for a client, and what holds an eviction or a rollout up.
 It plans Services from manifests, too, without a cluster.
 `,
-			"caveats":   "What is measured in the cluster is there once its chart is installed.\n",
+			"caveats":   "Measured traffic needs Vicinity's chart in the cluster.\n",
 			"platforms": platforms,
 		},
 	})

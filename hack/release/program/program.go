@@ -30,7 +30,7 @@ const nonroot = "65532:65532"
 var All = []Program{
 	{"vicinity-controller", "Vicinity controller", "Routes the traffic of Services by topology, keeps budgets by failure domain and leads rollouts", nonroot},
 	{"vicinity-proxy", "Vicinity proxy", "Serves Services on a node by topology", "0:0"}, // Kubernetes gives capabilities only to root.
-	{"vicinity-dns", "Vicinity DNS", "CoreDNS that answers for headless Services with what is near the client", nonroot},
+	{"vicinity-dns", "Vicinity DNS", "CoreDNS that answers for headless Services with endpoints near the client", nonroot},
 	CommandLine,
 }
 
