@@ -1,5 +1,5 @@
-// Keeps the part of a page up to date that changes. The console says by events that something
-// has changed; the same page is asked for again, without what stays. A page works without this.
+// Updates the changing part of a page. An event of the console says that something has changed; then
+// the script requests that part again. Pages work without this script.
 "use strict";
 (() => {
   const live = document.getElementById("live");
@@ -8,7 +8,7 @@
     return;
   }
 
-  // How long ago a time is, in words beside it.
+  // The age of each time, in words.
   const units = [["day", 86400], ["hour", 3600], ["minute", 60]];
   const ago = new Intl.RelativeTimeFormat("en");
   const sayAges = () => {
@@ -29,15 +29,15 @@
     return;
   }
   const debounce = 250;        // ms: changes come in bursts
-  const askingRests = 3;       // a page that takes long is asked for at most a quarter of the time
-  const announcedApart = 15000; // ms: a screen reader is not to speak all the time
+  const askingRests = 3;       // requests take at most a quarter of the time
+  const announcedApart = 15000; // ms: a screen reader must not speak all the time
   let tag = "";
   let timer = 0;
   let asking = false;
   let again = false;
-  let rests = 0; // until when
+  let rests = 0; // time of the next request
   let announced = 0;
-  let lost = false; // what is shown is of before
+  let lost = false; // older data is shown
 
   const say = (text, force) => {
     const now = Date.now();
@@ -56,7 +56,7 @@
 
   const linksTo = (href) => [...live.querySelectorAll("a[href]")].filter((a) => a.getAttribute("href") === href);
 
-  // What the reader has opened, scrolled and focused stays so.
+  // Keep what the reader has opened, scrolled and focused.
   const remember = () => {
     const focused = live.contains(document.activeElement) ? document.activeElement : null;
     const regions = [...live.querySelectorAll(".scroll")];
@@ -88,7 +88,7 @@
     if (!kept.focused) {
       return;
     }
-    // The same element, or else the table that it was in, or what is live of the page.
+    // The same element, or else its table, or the changing part of the page.
     const links = kept.href ? linksTo(kept.href) : [];
     let target = links[kept.nth] || links[0];
     if (!target && kept.id) {
@@ -150,8 +150,8 @@
 
   const query = live.dataset.parts.split(" ").map((part) => "part=" + encodeURIComponent(part)).join("&");
   let events = null;
-  // A tab that is not seen does not listen: a browser opens few connections to one address, and the
-  // console asks proxies as long as someone looks.
+  // A hidden tab does not listen: a browser opens few connections to one address, and the console reads
+  // proxies while a page is open.
   const listen = () => {
     if (document.hidden) {
       if (events) {
@@ -166,12 +166,12 @@
     events = new EventSource("/events?" + query);
     events.addEventListener("changed", soon);
     events.addEventListener("open", () => {
-      if (!lost) { // else it is live again when what is shown is
+      if (!lost) { // otherwise the next update says so
         say("Live: the page follows the cluster.", true);
       }
     });
     events.addEventListener("error", () => {
-      if (events.readyState === EventSource.CLOSED) { // an answer: the browser does not try again
+      if (events.readyState === EventSource.CLOSED) { // refused: the browser does not try again
         events = null;
         lose("The console does not tell this page of changes, so older data is shown. Close other pages of it, and reload this one.");
       } else if (!lost) {
