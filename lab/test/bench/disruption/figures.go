@@ -19,17 +19,17 @@ type figures struct {
 	updates               []evictions.UpdateFigures
 }
 
-// overBudget is how many evictions were admitted that should not have been.
+// overBudget is the number of evictions that were wrongly admitted.
 func (f *figures) overBudget() int {
 	return f.many.OverBudget + f.many.Unreserved + f.one.OverBudget + f.one.Unreserved
 }
 
-// nativeWhole is how long all pods take under a PodDisruptionBudget, at the pace that was measured.
+// nativeWhole is the time for all pods under a PodDisruptionBudget, at the measured pace.
 func (f *figures) nativeWhole() time.Duration {
 	return f.native.Took * time.Duration(pods) / time.Duration(max(1, f.native.Moved))
 }
 
-// String is a table and a line for programs.
+// String returns a table and a RESULT line.
 func (f *figures) String() string {
 	rows := [][]string{{"figure", "measured", "aim"}}
 	row := func(what, measured, aim string) { rows = append(rows, []string{what, measured, aim}) }
@@ -68,7 +68,7 @@ func (f *figures) String() string {
 	return b.String()
 }
 
-// refusals are how many there were in a second, and the requests for each.
+// refusals returns the refusals per second, and the requests for each.
 func (f *figures) refusals() (perSecond, requests float64) {
 	return float64(f.retry.Refused) / max(f.retry.Took.Seconds(), 1e-9), f.retry.Calls / float64(max(1, f.retry.Refused))
 }

@@ -25,12 +25,12 @@ import (
 )
 
 type size struct {
-	// evictions is how many are admitted in all.
+	// evictions is the number of admitted evictions.
 	evictions int
-	// native limits how long the service moves under a PodDisruptionBudget, and how long a rolling update
-	// of a pod at a time goes on; 0 is to its end.
+	// native limits the move of the service under a PodDisruptionBudget, and the rolling update of a
+	// pod at a time; 0 is no limit.
 	native time.Duration
-	// retry is for how long nodes are asked for in vain.
+	// retry is how long nodes are drained while budgets refuse everything.
 	retry time.Duration
 }
 
@@ -40,25 +40,26 @@ var sizes = map[string]size{
 }
 
 const (
-	// pods is the size of the service that moves, in three zones, startTime what each of its pods takes to start.
+	// pods is the size of the service that moves, in three zones, startTime the time that each pod
+	// takes to start.
 	pods, zones = 420, 3
 	startTime   = 2 * time.Second
-	// nodes is how many nodes without network the lab has, and are asked for in vain.
+	// nodes is the number of nodes without network.
 	nodes = 500
-	// died is how often a pod dies by itself during evictions.
+	// died is the interval at which pods die by themselves during evictions.
 	died = 500 * time.Millisecond
-	// crowd is how many workloads the storms have.
+	// crowd is the number of workloads of a storm.
 	crowd = 100
-	// recycledNodes is how many nodes a service moves between.
+	// recycledNodes is the number of nodes between which a service moves.
 	recycledNodes = 36
 )
 
 type bench struct {
 	*meter.Run
 	size
-	// inFlight is how many evictions are asked for at a time.
+	// inFlight is the number of concurrent evictions.
 	inFlight int
-	// storm leaves out all but the evictions over budgets.
+	// storm leaves out everything but the evictions over budgets.
 	storm   bool
 	kubectl string
 	figures figures

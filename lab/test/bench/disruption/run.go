@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// at is a namespace of the lab to evict pods in.
+// at returns a namespace of the lab for evictions.
 func (b *bench) at(ctx context.Context, name string) (*evictions.Field, error) {
 	namespace, err := b.Client.MakeNamespace(ctx, name)
 	return &evictions.Field{

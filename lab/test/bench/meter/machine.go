@@ -20,8 +20,7 @@ func describeMachine() (string, error) {
 		runtime.NumCPU(), unix.ByteSliceToString(system.Release[:]), runtime.Version(), LoadNow()), nil
 }
 
-// LoadNow is how many threads ran or wanted to, as a mean over the last minute, in words
-// of the kernel.
+// LoadNow returns the kernel's mean number of running or waiting threads in the last minute.
 func LoadNow() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -31,7 +30,7 @@ func LoadNow() string {
 	return first
 }
 
-// ticks are the times that all CPUs computed and rested, in units of the kernel.
+// ticks are the busy and the idle time of all CPUs, in units of the kernel.
 type ticks struct{ busy, idle int64 }
 
 func readTicks() (ticks, error) {
@@ -48,15 +47,14 @@ func readTicks() (ticks, error) {
 }
 
 const (
-	// quietShare is how much of the machine may be busy while it is quiet, and quietSeconds
-	// for how long it must be.
+	// The machine is quiet if it was busy for at most quietShare of quietSeconds.
 	quietShare   = 0.1
 	quietSeconds = 3
-	// quietTime is how long to wait for that: others may be at work on the machine.
+	// quietTime limits the wait for that: other programs may use the machine.
 	quietTime = 5 * time.Minute
 )
 
-// isQuiet waits until the machine has done what there was to do, and reports whether it has.
+// isQuiet waits until the machine is quiet, and reports whether it is.
 func isQuiet(ctx context.Context) (bool, error) {
 	before, err := readTicks()
 	if err != nil {

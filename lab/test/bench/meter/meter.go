@@ -1,5 +1,5 @@
-// Package meter has what the benchmarks share: a run with its lab and objects, programs, what a
-// process and the machine consume, quantiles, and tables.
+// Package meter is shared by the benchmarks: a run with its lab and objects, programs, the consumption
+// of a process and of the machine, quantiles, and tables.
 package meter
 
 import (
@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Quantile returns the least of the times that the given share of them does not exceed,
-// zero if there are none.
+// Quantile returns the smallest of the times that a share of them does not exceed, or zero without
+// times.
 func Quantile(times []time.Duration, share float64) time.Duration {
 	if len(times) == 0 {
 		return 0
@@ -31,8 +31,8 @@ func FormatMilliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", 
 // Microseconds converts a duration.
 func Microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// InParallel calls a function with the numbers below n, as many at a time as there are
-// workers, until one call fails.
+// InParallel calls a function with each number below n, with a number of workers, until one call
+// fails.
 func InParallel(ctx context.Context, workers, n int, do func(context.Context, int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

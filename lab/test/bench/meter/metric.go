@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// SumMetric adds up the values of a metric whose labels hold a text.
+// SumMetric adds the values of a metric whose labels contain a text.
 func SumMetric(metrics io.Reader, name, label string) (float64, error) {
 	total := 0.0
 	lines := bufio.NewScanner(metrics)

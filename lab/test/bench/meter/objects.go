@@ -10,15 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Manager manages the slices of benchmarks, so that Kubernetes does not.
+// Manager is the label value that keeps Kubernetes from managing the slices.
 const Manager = "bench.vicinity.dev"
 
-// Writers is how many requests are in flight while objects are made: enough to keep the API
-// server busy.
+// Writers is the number of concurrent requests that make objects: enough to keep the API server busy.
 const Writers = 100
 
-// NewService is a Service without a selector, whose port 80 leads to a port of its endpoints. The
-// API server is much slower if it has to choose the cluster IP.
+// NewService returns a Service without a selector, whose port 80 leads to a port of its endpoints. A
+// given cluster IP makes the API server much faster.
 func NewService(namespace, name, clusterIP string, port int) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -28,12 +27,12 @@ func NewService(namespace, name, clusterIP string, port int) *corev1.Service {
 	}
 }
 
-// ClusterIP is that of a Service with a number, of 50,000.
+// ClusterIP returns the cluster IP of a Service by number, of 50,000.
 func ClusterIP(n int) string {
 	return netip.AddrFrom4([4]byte{10, 96, byte(16 + n/250), byte(1 + n%250)}).String()
 }
 
-// NewSlice is the slice of a Service with an index.
+// NewSlice returns the slice of a Service with an index.
 func NewSlice(service *corev1.Service, index int, endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 	port, protocol := service.Spec.Ports[0], corev1.ProtocolTCP
 	return &discoveryv1.EndpointSlice{
@@ -47,7 +46,7 @@ func NewSlice(service *corev1.Service, index int, endpoints ...discoveryv1.Endpo
 	}
 }
 
-// NewEndpoint is an endpoint that is ready.
+// NewEndpoint returns a ready endpoint.
 func NewEndpoint(address netip.Addr, node, zone string) discoveryv1.Endpoint {
 	ready := true
 	return discoveryv1.Endpoint{
@@ -55,7 +54,7 @@ func NewEndpoint(address netip.Addr, node, zone string) discoveryv1.Endpoint {
 	}
 }
 
-// Address is the address with a number in the network of a first byte.
+// Address returns the address with a number in the network of a first byte.
 func Address(first byte, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{first, byte(n >> 16), byte(n >> 8), byte(n)})
 }

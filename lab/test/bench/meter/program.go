@@ -16,20 +16,20 @@ import (
 	"vicinity.dev/vicinity/lab/fabric"
 )
 
-// Program is a process that a benchmark started.
+// Program is a process of a benchmark.
 type Program struct {
 	name    string
 	command *exec.Cmd
 	log     *os.File
-	// Began is when it was started.
+	// Began is the time of its start.
 	Began time.Time
 	ended chan struct{}
-	// told says that it was told to end.
-	told atomic.Bool
+	// isStopping means that it was asked to end.
+	isStopping atomic.Bool
 }
 
-// Start starts a program, in a network namespace unless that is empty. If it ends by
-// itself, so does the context.
+// Start starts a program, in a network namespace unless that is empty. If the program ends by itself,
+// the context ends too.
 func Start(name, namespace, folder string, lost context.CancelCauseFunc, args ...string) (*Program, error) {
 	p := &Program{name: name, ended: make(chan struct{})}
 	var err error
@@ -38,7 +38,7 @@ func Start(name, namespace, folder string, lost context.CancelCauseFunc, args ..
 	}
 	p.command = exec.Command(args[0], args[1:]...)
 	p.command.Stdout, p.command.Stderr = p.log, p.log
-	// What interrupts this program is not meant for the others.
+	// An interrupt of this program is not for the others.
 	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	begin := func() error {
 		p.Began = time.Now()
@@ -54,20 +54,20 @@ func Start(name, namespace, folder string, lost context.CancelCauseFunc, args ..
 	}
 	go func() {
 		defer close(p.ended)
-		if err := p.command.Wait(); !p.told.Load() {
+		if err := p.command.Wait(); !p.isStopping.Load() {
 			lost(fmt.Errorf("%s ended (%w): %s", name, err, p.logEnd()))
 		}
 	}()
 	return p, nil
 }
 
-// stopTime is how long a program has to end when it is told to.
+// stopTime is how long a program may take to end.
 const stopTime = 10 * time.Second
 
-// Stop ends a program and waits for its end. It is called once. A program that does not end in
-// time is killed, which is an error.
+// Stop ends a program and waits for its end. It must be called once. It kills a program that does not
+// end in time, and returns an error.
 func (p *Program) Stop() error {
-	p.told.Store(true)
+	p.isStopping.Store(true)
 	err := p.signal(syscall.SIGTERM)
 	select {
 	case <-p.ended:
@@ -93,8 +93,8 @@ func (p *Program) logEnd() string {
 	return strings.TrimSpace(string(data[max(0, len(data)-1000):]))
 }
 
-// CPU is the time that a program has computed, and the processes that it started and
-// that ended. Its own is exact, that of others as exact as the kernel counts it.
+// CPU returns the CPU time of a program and of its ended children. Its own time is exact, the
+// children's is in the kernel's ticks.
 func (p *Program) CPU() (time.Duration, error) {
 	pid := p.command.Process.Pid
 	total, err := childrenCPU(pid)
@@ -119,11 +119,10 @@ func (p *Program) CPU() (time.Duration, error) {
 	return total, nil
 }
 
-// childrenCPU is the CPU time of the children of a process that ended, in user mode and in the
-// kernel. The second field of /proc/PID/stat is a name in parentheses that may hold anything:
-// fields are counted from its end.
+// childrenCPU returns the user and kernel time of a process' ended children. The second field of
+// /proc/PID/stat is a name in parentheses that may hold anything, so fields are counted from its end.
 func childrenCPU(pid int) (time.Duration, error) {
-	const field, afterName, ticksPerSecond = 16, 3, 100 // the same on all of Linux' platforms
+	const field, afterName, ticksPerSecond = 16, 3, 100 // the same on all Linux platforms
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
@@ -136,13 +135,13 @@ func childrenCPU(pid int) (time.Duration, error) {
 	return time.Duration(user+kernel) * time.Second / ticksPerSecond, nil
 }
 
-// Memory is what a program holds, in bytes.
+// Memory returns the resident bytes of a program.
 func (p *Program) Memory() (int64, error) { return p.memory("status", "VmRSS") }
 
-// Peak is the most that a program ever held, in bytes.
+// Peak returns the most resident bytes that a program had.
 func (p *Program) Peak() (int64, error) { return p.memory("status", "VmHWM") }
 
-// Share is what a program holds, of what it shares with others its part, in bytes.
+// Share returns the bytes of a program, with its part of shared memory.
 func (p *Program) Share() (int64, error) { return p.memory("smaps_rollup", "Pss") }
 
 func (p *Program) memory(file, field string) (int64, error) {

@@ -27,14 +27,14 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// Run is a run of a benchmark, with a lab and a folder of its own. Both are removed at its end.
+// Run is a run of a benchmark, with its own lab and folder. Both are removed at its end.
 type Run struct {
-	// Name is that of the benchmark, Folder has files of the run.
+	// Name is the benchmark's name. Folder has files of the run.
 	Name, Folder string
-	// Machine says on what figures are taken.
+	// Machine describes the machine.
 	Machine string
-	// Cluster is the lab once Up has brought it up, Client its client, and API one that writes
-	// many objects fast.
+	// Cluster is the lab that Up has brought up, Client its client, and API a client that writes many
+	// objects fast.
 	Cluster *lab.Cluster
 	Client  *lab.Client
 	API     kubernetes.Interface
@@ -44,8 +44,8 @@ type Run struct {
 	begun time.Time
 }
 
-// Main runs a benchmark with the arguments of this program, and prints its figures. The flags
-// have the benchmark's name.
+// Main runs a benchmark with the arguments of this program, and prints its figures. name is the name
+// of the flag set.
 func Main(flags *flag.FlagSet, measure func(context.Context, *Run) (fmt.Stringer, error)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program
@@ -92,16 +92,16 @@ func (r *Run) takeDown(ctx context.Context) error {
 	return r.Cluster.Down(ctx)
 }
 
-// Program is the path of a built program.
+// Program returns the path of a built program.
 func (r *Run) Program(name string) (string, error) { return filepath.Abs(filepath.Join("bin", name)) }
 
-// Say prints what the run does, with the time since its start.
+// Say prints a step of the run, with the time since its start.
 func (r *Run) Say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(r.begun).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Rest waits until the machine is quiet: writing thousands of objects keeps the control plane busy
-// for a while.
+// Rest waits until the machine is quiet: after thousands of writes, the control plane is busy for a
+// while.
 func (r *Run) Rest(ctx context.Context) error {
 	r.Say("wait until the machine is quiet")
 	calm, err := isQuiet(ctx)
@@ -111,7 +111,7 @@ func (r *Run) Rest(ctx context.Context) error {
 	return err
 }
 
-// Up brings the lab up. change, if given, changes its shape.
+// Up brings the lab up. change, if set, changes its shape.
 func (r *Run) Up(ctx context.Context, o shape.Options, change func(*shape.Shape)) error {
 	o.Name = fmt.Sprintf("%s-%d", r.Name, os.Getpid())
 	wanted, err := shape.FromOptions(o)
@@ -157,7 +157,7 @@ func (r *Run) CreateService(ctx context.Context, service *corev1.Service, slices
 	return nil
 }
 
-// Size is the size that the flag -size names.
+// Size returns the size that the flag -size names.
 func Size[T any](sizes map[string]T, name string) (T, error) {
 	size, found := sizes[name]
 	if !found {
@@ -176,7 +176,7 @@ func FreeAddress(ctx context.Context) (netip.AddrPort, error) {
 	return address, errors.Join(err, listener.Close())
 }
 
-// Page reads a page of a server through a transport, or nil for the usual one.
+// Page reads a page of a server through a transport, or nil for the default one.
 func Page(ctx context.Context, transport http.RoundTripper, from netip.AddrPort, path string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+from.String()+path, http.NoBody)
 	if err != nil {
@@ -194,7 +194,7 @@ func Page(ctx context.Context, transport http.RoundTripper, from netip.AddrPort,
 	return string(body), err
 }
 
-// Profile writes a profile of a program to a folder, or none without a folder.
+// Profile writes a profile of a program to a folder, or nothing without a folder.
 func Profile(ctx context.Context, folder, name string, from netip.AddrPort, path string) error {
 	if folder == "" {
 		return nil
@@ -211,13 +211,13 @@ func Profile(ctx context.Context, folder, name string, from netip.AddrPort, path
 	})
 }
 
-// Table is a table of figures, whose first row has the titles.
+// Table formats figures; the first row has the titles.
 func Table(rows [][]string) string {
 	table := plaintext.Table{Rows: rows[1:]}
 	for _, title := range rows[0] {
 		table.Columns = append(table.Columns, plaintext.Column{Title: title})
 	}
 	var b strings.Builder
-	_ = table.Text(&b, "") // a strings.Builder takes all
+	_ = table.Text(&b, "") // a strings.Builder never fails
 	return b.String()
 }

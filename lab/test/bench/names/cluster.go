@@ -19,8 +19,8 @@ import (
 
 func (b *bench) bringUp(ctx context.Context) error {
 	err := b.Up(ctx, shape.Options{NodesPerZone: []int{0}, ControlPlaneOnly: true, SingleStack: true}, func(s *shape.Shape) {
-		// Nodes are objects that nothing reports on. Kubernetes must neither look at thousands of them every
-		// second nor find them not ready.
+		// Nodes are objects without kubelets. Kubernetes must neither check thousands of them every
+		// second nor mark them as not ready.
 		s.Timing.MonitorPeriod = shape.Duration{Duration: time.Hour}
 		s.Timing.MonitorGrace = shape.Duration{Duration: 24 * time.Hour}
 	})
@@ -58,7 +58,7 @@ func (b *bench) bringUp(ctx context.Context) error {
 	return nil
 }
 
-// makeNamespace makes a namespace with the account that pods have, which may be there first.
+// makeNamespace makes a namespace and its service account, which Kubernetes may have made already.
 func (b *bench) makeNamespace(ctx context.Context, name string) error {
 	if err := b.CreateNamespace(ctx, name); err != nil {
 		return fmt.Errorf("making namespaces: %w", err)
@@ -76,7 +76,7 @@ func (b *bench) makeNode(ctx context.Context, i int) error {
 	return err
 }
 
-// makeService makes a Service with its slice, and with its group if it asks for what is near.
+// makeService makes a Service with its slice, and with its group if it prefers near endpoints.
 func (b *bench) makeService(ctx context.Context, i int) error {
 	name, clusterIP := fmt.Sprintf("%s-%d", nearName, i-vips-peers), corev1.ClusterIPNone
 	switch {

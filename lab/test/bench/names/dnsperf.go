@@ -21,17 +21,17 @@ type load struct {
 	from   netip.Addr
 	file   string // of queries
 	length time.Duration
-	// rate is the number of queries a second, 0 for as many as are answered. Only with a rate
-	// the latency of each query is told: that takes dnsperf time.
+	// rate is the number of queries per second, or 0 for as many as are answered. dnsperf reports
+	// latencies only with a rate, since that takes time.
 	rate int
 }
 
 const (
-	// sockets and outstanding are how many dnsperf uses, and how many queries it has on their way.
+	// Numbers of sockets of dnsperf, and of its outstanding queries.
 	sockets, outstanding = 10, 100
-	// answerTime is after how many seconds a query counts as lost.
+	// answerTime is the timeout of a query in seconds.
 	answerTime = 2
-	// maxLost is the share of lost queries above which figures say nothing.
+	// maxLost is the greatest share of lost queries in valid figures.
 	maxLost = 0.01
 )
 
@@ -62,9 +62,9 @@ func (l load) run(ctx context.Context) (answers, error) {
 type answers struct {
 	sent, completed, lost int
 	perSecond             float64
-	// codes are the numbers of answers by code.
+	// codes counts answers by code.
 	codes map[string]int
-	// latencies are those of all answers, if dnsperf was to say them.
+	// latencies has the latencies of all answers, if dnsperf reported them.
 	latencies []time.Duration
 }
 
@@ -91,8 +91,8 @@ func readAnswers(output io.Reader) (answers, error) {
 	for lines.Scan() {
 		line := strings.TrimSpace(lines.Text())
 		if query, ok := strings.CutPrefix(line, "> "); ok {
-			// The code, the name, the type, and the latency in seconds; a query without an answer has
-			// T as its code.
+			// The fields are the code, the name, the type, and the latency in seconds. The code of an
+			// unanswered query is T.
 			fields := strings.Fields(query)
 			if len(fields) != 4 {
 				continue

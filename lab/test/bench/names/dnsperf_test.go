@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// said is what dnsperf 2.10 prints, with a rate.
-const said = `DNS Performance Testing Tool
+// sampleOutput is an output of dnsperf 2.10 with a rate.
+const sampleOutput = `DNS Performance Testing Tool
 Version 2.10.0
 
 [Status] Command line: dnsperf -s 127.0.0.1 -Q 3000 -v
@@ -36,7 +36,7 @@ Statistics:
 `
 
 func TestReadAnswers(t *testing.T) {
-	a, err := readAnswers(strings.NewReader(said))
+	a, err := readAnswers(strings.NewReader(sampleOutput))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,43 +10,42 @@ import (
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// figures are what was measured.
 type figures struct {
-	// machine is what it was measured on.
+	// machine describes the machine.
 	machine  string
 	pods     int
 	memories []memory
 	contests []*contest
-	// loads are those of the machine at the beginning of each contest, and at the end.
+	// loads are the loads of the machine at the start of each contest, and at the end.
 	loads []string
 }
 
-// memory is what a server held after queries, in bytes, and the most that it held until then.
+// memory is the memory of a server after queries, and its peak, in bytes.
 type memory struct {
 	contender
 	held, most int64
 }
 
-// contest is what was measured with one kind of queries.
+// contest has the results of one kind of queries.
 type contest struct {
 	mix   string
 	cache bool
-	// rate is the number of queries a second for latencies.
+	// rate is the number of queries per second while latencies are measured.
 	rate   int
 	rounds []round
 }
 
-// round has a turn of each server, by its name.
+// round has a turn of each server, by name.
 type round map[string]turn
 
 type turn struct {
 	perSecond float64
-	// cpu is what a query took of the server's.
+	// cpu is the server's CPU time per query.
 	cpu      time.Duration
 	p50, p99 time.Duration
 }
 
-// The figures of a turn, as numbers.
+// Values of a turn as numbers.
 func perSecond(t turn) float64 { return t.perSecond }
 func cpu(t turn) float64       { return meter.Microseconds(t.cpu) }
 func p50(t turn) float64       { return meter.Microseconds(t.p50) }
@@ -60,7 +59,7 @@ func (c *contest) median(dns string, of func(turn) float64) float64 {
 	return median(all)
 }
 
-// ratio is the median of a figure of vicinity-dns as a part of that of CoreDNS in the same round.
+// ratio is the median of a value of vicinity-dns divided by CoreDNS' value in the same round.
 func (c *contest) ratio(of func(turn) float64) float64 {
 	var all []float64
 	for _, r := range c.rounds {
@@ -69,7 +68,7 @@ func (c *contest) ratio(of func(turn) float64) float64 {
 	return median(all)
 }
 
-// median is NaN of nothing.
+// median of nothing is NaN.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -82,7 +81,7 @@ func median(values []float64) float64 {
 	return sorted[middle]
 }
 
-// String are tables, and lines for programs.
+// String returns tables and RESULT lines.
 func (f *figures) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s; load in between %s\n\n", f.machine, strings.Join(f.loads, " "))
@@ -126,7 +125,7 @@ func (f *figures) list(text *strings.Builder) {
 	for _, c := range f.contests {
 		fmt.Fprintf(text, "RESULT ratio cache=%s mix=%s qps=%.3f p99=%.3f cpu=%.3f\n", yes(c.cache), c.mix, c.ratio(perSecond), c.ratio(p99), c.ratio(cpu))
 	}
-	// The worst of what is answered as without the plugin, and of what is not.
+	// The worst of the answers that equal those without the plugin, and of the others.
 	passed, chosen := f.worst(plain, headless), f.worst(filtered)
 	fmt.Fprintf(text, "RESULT ratios pods=%d qps=%.3f p99=%.3f cpu=%.3f filtered_qps=%.3f filtered_p99=%.3f filtered_cpu=%.3f\n", f.pods,
 		passed.perSecond, passed.p99, passed.cpu, chosen.perSecond, chosen.p99, chosen.cpu)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// roundsOf has a round for each pair of figures of CoreDNS and vicinity-dns: queries a second and,
-// in microseconds, latency and CPU.
+// roundsOf has a round for each pair of figures of CoreDNS and vicinity-dns: queries per second, and
+// latency and CPU in microseconds.
 func roundsOf(pairs ...[2]turn) (all []round) {
 	for _, p := range pairs {
 		all = append(all, round{coredns: p[0], vicinity: p[1]})
@@ -19,7 +19,7 @@ func turnOf(perSecond float64, p99, cpu time.Duration) turn {
 	return turn{perSecond: perSecond, p50: p99 / 2 * time.Microsecond, p99: p99 * time.Microsecond, cpu: cpu * time.Microsecond}
 }
 
-// A machine that is slow for a while is so for both servers of a round.
+// A slow phase of the machine affects both servers of a round.
 func TestRatioIsOfRounds(t *testing.T) {
 	c := &contest{rounds: roundsOf(
 		[2]turn{turnOf(1000, 100, 20), turnOf(990, 102, 21)},

@@ -1,19 +1,19 @@
-// Command names measures what vicinity-dns costs beside a CoreDNS without the plugin vicinity: one
-// with the same plugins, the same Corefile less one line, and the same real API server, from which
-// it has nodes, Services and pods as objects only.
+// Command names measures the cost of vicinity-dns beside a CoreDNS without the plugin vicinity: with
+// the same other plugins, the same Corefile except for one line, and the same real API server, whose
+// nodes, Services and pods are only objects.
 //
-// Both servers run all the time and are asked in turns by dnsperf, whose address is that of a pod in
-// the range of a node, in another zone each round. In each turn the first queries come as fast as
-// the server answers, which gives queries per second and the CPU that one takes. Then they come at
-// a third of that, the same for both servers, for latencies that are not those of a queue. A ratio
-// is the median of those of each round, so that what slowly changes on the machine is in both of its terms.
+// Both servers run all the time, and dnsperf queries them in turns from the address of a pod, in
+// another zone each round. In each turn, the first queries come as fast as the server answers, which
+// gives queries per second and the CPU time of each. Then they come at a third of that rate, the same
+// for both servers, for latencies without a queue. A ratio is the median of the rounds' ratios, so
+// that slow changes of the machine affect both of its terms.
 //
-// Three kinds of queries are measured apart: plain ones, of cluster IPs, as resolvers ask with a
-// search path and ndots of 5; headless ones, of Services that ask for nothing; and filtered ones, of headless
-// Services that prefer their zone, whose answers differ between the two servers.
+// Three kinds of queries are measured: plain ones for cluster IPs, as resolvers send them with a
+// search path and ndots of 5; headless ones for Services without a request; and filtered ones for
+// headless Services that prefer their zone, whose answers differ between the two servers.
 //
-// Memory is that of each server after the same queries, and of a CoreDNS that watches all pods,
-// as it does with "pods verified".
+// Memory is measured for each server after the same queries, and for a CoreDNS that watches all pods,
+// as with "pods verified".
 //
 // "make bench-names" runs it. The lab is its own and is removed at the end.
 package main
@@ -27,12 +27,12 @@ import (
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// sizes are the numbers of pods, each with its PodLocator.
+// sizes are the numbers of pods, each with a PodLocator.
 var sizes = map[string]int{"short": 10_000, "full": 100_000}
 
 const (
-	// rounds is how often the two servers take turns with each kind of queries, duration how long a
-	// server is asked for each figure.
+	// rounds is the number of turns of each server with each kind of queries, duration the time for
+	// each figure.
 	rounds   = 5
 	duration = 3 * time.Second
 )

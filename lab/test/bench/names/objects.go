@@ -19,37 +19,37 @@ const (
 	namespace = "bench"
 	domain    = "svc.cluster.local"
 	// vips, peers and nears are the numbers of Services: with a cluster IP, headless, and headless
-	// with endpoints preferred that are near.
+	// with near endpoints preferred.
 	vips, peers, nears = 1000, 200, 200
 	vipName            = "web"
 	peerName           = "peer"
 	nearName           = "near"
 	// perService is the number of endpoints of a Service.
 	perService = 10
-	// externals is the number of names outside of the cluster that clients look up.
+	// externals is the number of external names that clients look up.
 	externals = 250
-	// podsPerNamespace and podsPerNode are how pods are spread.
+	// Pods per namespace and per node.
 	podsPerNamespace, podsPerNode = 1000, 50
 	portName                      = "http"
 	portNumber                    = 8080
 )
 
-// zones are those of the nodes, in turns.
+// zones are the zones of the nodes in turn.
 var zones = [...]string{"zone-a", "zone-b", "zone-c"}
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
 func zoneOf(node int) string { return zones[node%len(zones)] }
 
-// nodeLabels are those that PodLocators copy.
+// nodeLabels are the labels that PodLocators copy.
 func nodeLabels(i int) map[string]string {
 	return map[string]string{
 		corev1.LabelTopologyRegion: "region", corev1.LabelTopologyZone: zoneOf(i), corev1.LabelHostname: nodeName(i),
 	}
 }
 
-// newNode has a range that no pod's address is in, so that PodLocators locate them. That of the
-// first node of each zone is of this machine, for clients.
+// newNode has a range without the address of any pod, so that PodLocators locate them. The range of
+// each zone's first node is on this machine, for clients.
 func newNode(i int) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Labels: nodeLabels(i)}}
 	node.Spec.PodCIDR = fmt.Sprintf("11.%d.%d.0/24", i>>8, i&0xff)
@@ -66,7 +66,7 @@ func podAddress(i int) netip.Addr { return meter.Address(12, i) }
 
 func podNamespace(i int) string { return fmt.Sprintf("pods-%d", i/podsPerNamespace) }
 
-// newPod has what pods have usually, and nothing to do: it is not scheduled.
+// newPod has the usual fields of a pod. It is not scheduled.
 func newPod(i int) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: podNamespace(i), Name: fmt.Sprintf("deployment-7f9c6d5b4-%06d", i),
@@ -92,13 +92,13 @@ func newLocator(pod *corev1.Pod, node int) *v1alpha1.PodLocator {
 	return locator
 }
 
-// client is the address that queries of a round come from, one on a node of each zone in turns. A
-// PodLocator cannot have it: addresses of this machine alone are no pod's.
+// client is the source address of a round's queries, on a node of each zone in turn. PodLocators
+// cannot have it: loopback addresses are no pod's.
 func client(round int) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 77, byte(round % len(zones)), 1})
 }
 
-// newSlice makes the endpoints of a Service from pods, the first of which has an index.
+// newSlice makes the endpoints of a Service from pods, starting at an index.
 func newSlice(service *corev1.Service, first, pods, nodes int) *discoveryv1.EndpointSlice {
 	slice := meter.NewSlice(service, 0)
 	if service.Spec.ClusterIP == corev1.ClusterIPNone {
@@ -126,7 +126,7 @@ func newGroup(slice *discoveryv1.EndpointSlice) *v1alpha1.EndpointGroup {
 	return group
 }
 
-// The kinds of queries.
+// Kinds of queries.
 const (
 	plain    = "plain"
 	headless = "headless"
@@ -141,13 +141,13 @@ func queries(mix string) string {
 	switch mix {
 	case plain:
 		for i := range vips {
-			// A client names a Service and its namespace. The resolver takes the first part of the
-			// search path to that, which is the client's namespace, and then the next.
+			// A client names a Service and its namespace. The resolver appends the first domain of the
+			// search path, which is the client's namespace, and then the next.
 			name := fmt.Sprintf("%s-%d.%s", vipName, i, namespace)
 			ask(name + "." + namespace + "." + domain)
 			ask(name + "." + domain)
 			if i%(vips/externals) == 0 {
-				// The name itself, which would be next, is for another server.
+				// The name itself would be next, and is for another server.
 				outside := fmt.Sprintf("api-%d.example.com", i)
 				for _, search := range []string{namespace + "." + domain, domain, "cluster.local"} {
 					ask(outside + "." + search)

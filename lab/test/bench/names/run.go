@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// restful is the part of the queries that a server can answer which it gets for latencies.
+	// restful is the share of a server's highest rate at which latencies are measured.
 	restful = 1.0 / 3
-	// insecure and verified are how the plugin kubernetes knows pods.
+	// Values of "pods" in the plugin kubernetes.
 	insecure = "insecure"
 	verified = "verified"
 )
@@ -80,7 +80,7 @@ func (b *bench) weigh(ctx context.Context, c contender) error {
 	return errors.Join(err, s.Stop())
 }
 
-// load is that of a kind of queries in a round, as fast as the server answers.
+// load sends one kind of queries in a round, as fast as the server answers.
 func (b *bench) load(s *server, mix string, round int) load {
 	return load{to: s.at, from: client(round), file: b.file(mix), length: duration}
 }
@@ -108,7 +108,7 @@ func (b *bench) compare(ctx context.Context, cache bool) (err error) {
 
 func (b *bench) contest(ctx context.Context, servers map[string]*server, c *contest) error {
 	b.look()
-	// What is answered first fills caches, and says which rate both servers can follow.
+	// The first answers fill caches, and show a rate that both servers can follow.
 	for _, dns := range []string{coredns, vicinity} {
 		a, err := b.load(servers[dns], c.mix, 0).run(ctx)
 		if err != nil {
@@ -121,7 +121,7 @@ func (b *bench) contest(ctx context.Context, servers map[string]*server, c *cont
 			return err
 		}
 	}
-	// The one that is last in a round is the first in the next.
+	// The last server of a round is the first of the next.
 	order := []string{coredns, vicinity}
 	for i := range rounds {
 		r := round{}
@@ -159,7 +159,7 @@ func (b *bench) takeTurn(ctx context.Context, s *server, l load, rate int) (turn
 	return turn{perSecond: fast.perSecond, cpu: (after - before) / time.Duration(max(1, fast.completed)), p50: slow.p50(), p99: slow.p99()}, nil
 }
 
-// profile writes a profile of the CPU of a server under a load, if profiles are enabled.
+// profile writes a CPU profile of a server under load, if profiles are enabled.
 func (b *bench) profile(ctx context.Context, s *server, name string, l load) error {
 	if b.profiles == "" {
 		return nil

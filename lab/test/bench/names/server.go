@@ -15,17 +15,17 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// The servers that are compared.
+// The compared servers.
 const (
 	vicinity = "vicinity"
 	coredns  = "coredns"
 )
 
 type contender struct {
-	// dns is which server it is.
+	// dns is the kind of server.
 	dns   string
 	cache bool
-	// pods is how the plugin kubernetes knows pods: insecure, which is not at all, or verified.
+	// pods is the setting of the plugin kubernetes: insecure, which watches no pods, or verified.
 	pods string
 }
 
@@ -34,8 +34,7 @@ type server struct {
 	at, ready, metrics, pprof netip.AddrPort
 }
 
-// startTime is how long a server may take until it knows all objects. It is far more than
-// it takes.
+// startTime limits the wait until a server knows all objects, generously.
 const startTime = 5 * time.Minute
 
 func (b *bench) serve(ctx context.Context, c contender) (*server, error) {
@@ -64,7 +63,7 @@ func (b *bench) serve(ctx context.Context, c contender) (*server, error) {
 	limited, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	err = kube.Wait(limited, c.dns+" to be ready", func(ctx context.Context) (string, error) {
-		// It says so before it listens for queries.
+		// The server is ready before it listens for queries.
 		if _, err := meter.Page(ctx, nil, s.ready, "/ready"); err != nil {
 			return "", err
 		}
@@ -86,8 +85,8 @@ func (s *server) answers(ctx context.Context) error {
 	return err
 }
 
-// corefile is that of clusters without what asks other servers. That of CoreDNS is the same
-// but for the line that it does not know.
+// corefile is the usual one without plugins that query other servers. CoreDNS' lacks one line, which
+// it does not know.
 func (c contender) corefile(s *server, kubeconfig string) string {
 	lines := []string{
 		"bind 127.0.0.1", "errors", "ready " + s.ready.String(), "pprof " + s.pprof.String(),
@@ -104,8 +103,8 @@ func (c contender) corefile(s *server, kubeconfig string) string {
 	return fmt.Sprintf(".:%d {\n  %s\n}\n", s.at.Port(), strings.Join(lines, "\n  "))
 }
 
-// checkLocated returns an error unless the server located all clients, and filtered
-// answers for them: a server that does not would be measured for nothing.
+// checkLocated returns an error unless the server located all clients and filtered answers for them:
+// otherwise the measurement would be pointless.
 func (s *server) checkLocated(ctx context.Context) error {
 	page, err := meter.Page(ctx, nil, s.metrics, "/metrics")
 	if err != nil {

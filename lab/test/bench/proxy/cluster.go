@@ -28,19 +28,19 @@ import (
 type cluster struct {
 	*meter.Run
 	groups dynamic.NamespaceableResourceInterface
-	// names reads objects without what they say, which is enough to count them.
+	// names reads only metadata, which is enough to count objects.
 	names metadata.Interface
 	dir   state.Dir
-	// node is where the proxies run, ends are where the endpoints listen.
+	// Proxies run on node, and endpoints listen on ends.
 	node shape.Node
 	ends [2]end
-	// made is how many Services there are.
+	// made is the number of Services.
 	made int
 	// live is the address of the Service whose endpoint listens.
 	live netip.AddrPort
 }
 
-// end is an endpoint that listens, and says a letter to whoever connects.
+// end is a listening endpoint that sends a letter to each client.
 type end struct {
 	address  netip.Addr
 	node     shape.Node
@@ -97,7 +97,7 @@ func (c *cluster) listen(index int, node shape.Node) error {
 				return
 			}
 			if err == nil {
-				// Whoever asked may have gone.
+				// The client may be gone.
 				_, _ = conn.Write([]byte{e.letter})
 				_ = conn.Close()
 			}
@@ -146,7 +146,7 @@ func (c *cluster) fill(ctx context.Context, size int) error {
 	return nil
 }
 
-// annotate gives all Services but the one that is live annotations, as JSON.
+// annotate patches the annotations of all Services but the live one.
 func (c *cluster) annotate(ctx context.Context, patch string) error {
 	return meter.InParallel(ctx, meter.Writers, c.made, func(ctx context.Context, i int) error {
 		service := serviceAt(i)
@@ -167,8 +167,8 @@ func (c *cluster) crowd(ctx context.Context, endpoints int) error {
 	})
 }
 
-// counted is how many Services vicinity-proxy alone serves, and how many groups there
-// are. Groups that are passing are of Services that are being handed over.
+// counted returns the number of Services that only vicinity-proxy serves, and the number of groups.
+// Passing groups belong to Services in hand-over.
 type counted struct{ served, groups, passing int }
 
 func (c *cluster) count(ctx context.Context) (n counted, err error) {
@@ -190,9 +190,9 @@ func (c *cluster) count(ctx context.Context) (n counted, err error) {
 	return n, nil
 }
 
-// readGroups returns how many Services have a group with a weight that is not full, and how
-// many endpoints all groups have. It reads them a part at a time: tens of thousands at once are
-// more than this program should hold.
+// readGroups returns the number of Services that have a group with partial weights, and the number of
+// endpoints in all groups. It reads pages: tens of thousands of groups at once would need too much
+// memory.
 func (c *cluster) readGroups(ctx context.Context) (weightedServices, endpoints int, err error) {
 	found := make(map[string]bool)
 	options := metav1.ListOptions{Limit: 1000}
@@ -222,7 +222,7 @@ func (c *cluster) readGroups(ctx context.Context) (weightedServices, endpoints i
 // groupResource are the groups.
 var groupResource = v1alpha1.GroupVersion.WithResource("endpointgroups")
 
-// look is how often all objects are counted: that costs the API server time, too.
+// look is the interval of counting all objects, which costs the API server time, too.
 const look = 2 * time.Second
 
 func (c *cluster) until(ctx context.Context, what string, missing func(counted) string) error {

@@ -19,12 +19,12 @@ import (
 const (
 	kubeProxy = "kube-proxy"
 	vicinity  = "vicinity"
-	// weighted is what figures call vicinity-proxy while endpoints have weights.
+	// weighted is vicinity-proxy with weighted endpoints, in figures.
 	weighted = "vicinity-weighted"
 )
 
 const (
-	// healthPort and metricsPort are those of vicinity-proxy, on its node.
+	// Ports of vicinity-proxy on its node.
 	healthPort  = 10266
 	metricsPort = 10267
 )
@@ -42,7 +42,7 @@ func (b *bench) contend(who string, node shape.Node, flags ...string) (*meter.Pr
 		if err != nil {
 			return nil, err
 		}
-		// With its defaults, but for what belongs to the kernel as a whole.
+		// Defaults, except for settings of the whole kernel.
 		return meter.Start(who, namespace, b.Folder, b.Lost, program, kubeProxy,
 			"--kubeconfig="+kubeconfig, "--hostname-override="+node.Name, "--proxy-mode=nftables",
 			"--cluster-cidr="+strings.Join(cidrs, ","), "--detect-local-mode=ClusterCIDR",
@@ -65,7 +65,7 @@ func (b *bench) clear(ctx context.Context, node shape.Node) error {
 	return fabric.InNamespace(namespace, func() error {
 		for _, family := range []string{"ip", "ip6"} {
 			for _, table := range []string{kubeProxy, vicinity} {
-				// Adding a table first makes deleting it no error where there is none.
+				// Adding a table first makes deleting it no error if it does not exist.
 				rule := fmt.Sprintf("add table %[1]s %[2]s; delete table %[1]s %[2]s", family, table)
 				if output, err := exec.CommandContext(ctx, "nft", rule).CombinedOutput(); err != nil {
 					return fmt.Errorf("nft %s: %w: %s", rule, err, output)
@@ -76,7 +76,7 @@ func (b *bench) clear(ctx context.Context, node shape.Node) error {
 	})
 }
 
-// metric is the sum of a metric of vicinity-proxy over the labels that hold a text.
+// metric is the sum of a metric of vicinity-proxy over labels that contain a text.
 func (b *bench) metric(ctx context.Context, name, label string) (float64, error) {
 	namespace := shape.NodeNamespace(b.Cluster.Shape().Name, b.cluster.node.Index)
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {

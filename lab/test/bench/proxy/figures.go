@@ -10,15 +10,15 @@ import (
 )
 
 type figures struct {
-	// machine is what it was measured on.
+	// machine describes the machine.
 	machine  string
 	contests []*contest
-	// own and all are what a proxy receives whose node sees its zone's groups alone, and
-	// that of a node that sees all, with so many zones; 0 if that was not measured.
+	// own and all are the received bytes of a proxy that sees only its zone's groups, and of one that
+	// sees all, with a number of zones; 0 if not measured.
 	own, all received
 	zones    int
-	// crowd is the number of endpoints that one Service got, crowdWritten the time until
-	// all of their slices were written, crowded that until they were programmed.
+	// crowd is the number of endpoints of the large Service, crowdWritten the time until all its
+	// slices were written, crowded the time until they were programmed.
 	crowd                 int
 	crowdWritten, crowded time.Duration
 	crowdCPU              time.Duration
@@ -29,26 +29,25 @@ type figures struct {
 type contest struct {
 	proxy    string
 	services int
-	// starts are the times from the start of the program to a first connection by its
-	// rules, one for each round.
+	// starts are the times from the start of the program to a first connection by its rules, one per
+	// round.
 	starts []time.Duration
-	// changes are the times from a change of a slice, writes what of that the API server
-	// took to answer, groupChanges the times from a change of a group.
+	// changes are the times from a change of a slice, writes the API server's part of them,
+	// groupChanges the times from a change of a group.
 	changes, writes, groupChanges []time.Duration
-	// cpu is what so many changes cost.
+	// cpu is the CPU time of a number of changes.
 	cpu    time.Duration
 	costed int
-	// memory is what the program held, the most of all rounds.
+	// memory is the program's memory, the most of all rounds.
 	memory int64
-	// connects are the times to open a connection, direct those to open one to the
-	// endpoint itself.
+	// connects are the times to open a connection, direct those to the endpoint itself.
 	connects, direct []time.Duration
-	// raced are the medians of connections by the rules of both proxies at the same time, one
-	// for each race, and racedDirect those to the endpoint itself meanwhile.
+	// raced has the median of each race of both proxies at the same time, racedDirect the medians to
+	// the endpoint itself.
 	raced, racedDirect []time.Duration
-	// answered and failed count the connections of both kinds, races among them.
+	// answered and failed count the connections of both kinds, with races.
 	answered, failed int
-	// loads are those of the machine at the beginning and the end of each turn.
+	// loads are the loads of the machine at the start and end of each turn.
 	loads []string
 }
 
@@ -72,7 +71,7 @@ func (f *figures) of(proxy string, services int) *contest {
 	return c
 }
 
-// String are tables, and lines for programs.
+// String returns tables and RESULT lines.
 func (f *figures) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s\n\n%s", f.machine, f.table())
@@ -97,7 +96,7 @@ func (f *figures) String() string {
 	return text.String()
 }
 
-// table is the table of both proxies, each of whose rows is about one figure.
+// table has a row for each figure, with both proxies.
 func (f *figures) table() string {
 	contests := slices.SortedStableFunc(slices.Values(f.contests), func(a, b *contest) int { return a.services - b.services })
 	titles := []string{""}
@@ -154,7 +153,7 @@ func (f *figures) list(text *strings.Builder) {
 	}
 }
 
-// connect is how long a connection takes: beside the other proxy if that was measured.
+// connect is the time of a connection, measured beside the other proxy if possible.
 func (c *contest) connect() time.Duration {
 	if len(c.raced) > 0 {
 		return meter.Quantile(c.raced, 0.5)
@@ -164,7 +163,7 @@ func (c *contest) connect() time.Duration {
 
 func (c *contest) cpuPerChange() time.Duration { return c.cpu / time.Duration(max(1, c.costed)) }
 
-// pair are the median of some times and what few of them exceed, if there are any.
+// pair formats the median and the 99th percentile, if there are times.
 func pair(times []time.Duration) string {
 	if len(times) == 0 {
 		return "-"
@@ -183,8 +182,8 @@ func medians(all []time.Duration) string {
 	return strings.Join(text, ", ")
 }
 
-// connected is pair for times of another size, with how many connections took so long
-// that a packet must have been lost.
+// connected is pair for connections, with the number of those that took so long that a packet must
+// have been lost.
 func connected(times []time.Duration) string {
 	text := fmt.Sprintf("%.1f µs, %.1f µs", meter.Microseconds(meter.Quantile(times, 0.5)), meter.Microseconds(meter.Quantile(times, 0.99)))
 	late := 0
@@ -199,7 +198,7 @@ func connected(times []time.Duration) string {
 	return text
 }
 
-// sentAgain is after how long a packet is sent again that opens a connection.
+// sentAgain is the time after which a SYN is sent again.
 const sentAgain = time.Second
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.2f ms", meter.Milliseconds(d)) }

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// perNamespace is the number of Services in a namespace, perService that of the
-	// endpoints of one, perSlice that of a slice of the largest one.
+	// perNamespace is the number of Services in a namespace, perService that of the endpoints of one,
+	// perSlice that of a slice of the largest one.
 	perNamespace = 100
 	perService   = 10
 	perSlice     = 1000
@@ -23,19 +23,18 @@ const (
 	endpointPort = 18080
 )
 
-// The Service whose endpoint listens, and the one with as many endpoints as are asked for,
-// each in a namespace of its own.
+// The Service whose endpoint listens, and the large one, each in its own namespace.
 const (
 	liveName  = "live"
 	crowdName = "crowd"
 )
 
-// annotations have vicinity-proxy serve a Service.
+// annotations make vicinity-proxy serve a Service.
 var annotations = map[string]string{"vicinity.dev/proxy": "true"}
 
 func namespaceOf(service int) string { return fmt.Sprintf("bench-%d", service/perNamespace) }
 
-// newService is a Service without a selector.
+// newService returns a Service without a selector.
 func newService(namespace, name string) *corev1.Service {
 	service, single := meter.NewService(namespace, name, "", endpointPort), corev1.IPFamilyPolicySingleStack
 	service.Annotations = annotations
@@ -47,8 +46,8 @@ func serviceAt(index int) *corev1.Service {
 	return newService(namespaceOf(index), fmt.Sprintf("service-%d", index))
 }
 
-// endpointsOf are the endpoints with numbers from one to another in the network of a first byte, which is below
-// that of pods of the lab, spread over the nodes.
+// endpointsOf returns endpoints by number in the network of a first byte, which is below that of the
+// lab's pods, spread over the nodes.
 func endpointsOf(network byte, from, to int, nodes []shape.Node) []discoveryv1.Endpoint {
 	var all []discoveryv1.Endpoint
 	for n := from; n < to; n++ {
@@ -63,7 +62,8 @@ func patchOf(address netip.Addr, node shape.Node) []byte {
 		address, node.Name, node.Zone)
 }
 
-// role is what vicinity-proxy needs beside what kube-proxy may do, as whom it runs here.
+// role has the permissions that vicinity-proxy needs beside those of kube-proxy, as whose user it runs
+// here.
 var role = strings.TrimSpace(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

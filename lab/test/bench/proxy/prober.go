@@ -13,21 +13,18 @@ import (
 	"vicinity.dev/vicinity/lab/fabric"
 )
 
-// prober opens connections in the network of a node, on one thread and without anything
-// between it and the kernel.
+// prober opens connections in the network of a node, on one thread and directly by system calls.
 type prober struct{ namespace string }
 
 const (
-	// probeTime is how long a connection may take that is one of many: another comes at
-	// once.
+	// probeTime is the timeout of a connection if another one follows at once.
 	probeTime = 250 * time.Millisecond
-	// connectTime is how long one may take whose time is what is asked for. A packet that
-	// is lost is sent again after a second.
+	// connectTime is the timeout of a measured connection. A lost packet is sent again after a second.
 	connectTime = 10 * time.Second
 )
 
-// aim is what connections are to come to: one to an address, or so many in a row, are
-// answered by a letter. Between two of them is a pause.
+// aim is the wanted result: a connection to an address, or a number in a row, are answered with a
+// letter. Between two of them is a pause.
 type aim struct {
 	to    netip.AddrPort
 	want  byte
@@ -35,8 +32,7 @@ type aim struct {
 	pause time.Duration
 }
 
-// until opens connections until they came to what they are to come to, and returns how
-// long that took from a moment on.
+// until opens connections until the aim is reached, and returns the time since a moment.
 func (p prober) until(ctx context.Context, a aim, since time.Time) (took time.Duration, err error) {
 	err = fabric.InNamespace(p.namespace, func() error {
 		last := errors.New("not tried")
@@ -60,32 +56,30 @@ func (p prober) until(ctx context.Context, a aim, since time.Time) (took time.Du
 	return took, err
 }
 
-// way is how a connection goes: from the network of a node to an address.
+// way is the network of a node and an address.
 type way struct {
 	namespace string
 	to        netip.AddrPort
 }
 
 const (
-	// batch is how many sockets of each way are made before they are connected: to change
-	// namespaces between two connections would disturb them.
+	// batch is the number of sockets that are made for each way before they connect: changing
+	// namespaces between connections would disturb them.
 	batch = 100
-	// firstPort is the first source port of connections whose time counts. Each has a port
-	// of its own, so that none meets what the kernel remembers of one before it. Above
-	// lastPort are those that the kernel gives out by itself.
+	// firstPort is the first source port of measured connections. Each has its own port, so that the
+	// kernel remembers nothing of it. The kernel itself uses the ports above lastPort.
 	firstPort, lastPort = 10_000, 32_767
 )
 
-// connections are those by one way: how long they took, how many failed, and why the last
-// of these did.
+// connections are the times of one way's connections, the number of failures, and the last error.
 type connections struct {
 	took   []time.Duration
 	failed int
 	last   error
 }
 
-// times opens connections by each way in turn, one after the other. More than a hundredth
-// must not fail. The kernel remembers no connection when it begins.
+// times opens connections by each way in turn. At most one in a hundred may fail. The kernel remembers
+// no connection at the start.
 func times(ctx context.Context, number int, ways ...way) ([]connections, error) {
 	all := make([]connections, len(ways))
 	ports := portRange{next: firstPort, left: lastPort - firstPort + 1}
@@ -117,7 +111,7 @@ func times(ctx context.Context, number int, ways ...way) ([]connections, error) 
 	return all, nil
 }
 
-// connectAll connects sockets of each way in turn, another one first each time.
+// connectAll connects sockets of each way in turn, starting with another way each time.
 func connectAll(sockets [][]int, ways []way, all []connections) {
 	for n := range sockets[0] {
 		for i := range ways {
@@ -141,13 +135,13 @@ func closeAll(sockets [][]int) {
 	}
 }
 
-// portRange hands source ports out, each once.
+// portRange hands out each source port once.
 type portRange struct {
 	next uint16
 	left int
 }
 
-// take returns a port, 0 if there is none left.
+// take returns a port, or 0 if none is left.
 func (p *portRange) take() uint16 {
 	if p.left == 0 {
 		return 0
@@ -158,8 +152,7 @@ func (p *portRange) take() uint16 {
 	return port
 }
 
-// openSockets makes sockets in a namespace, each with a source port of its own. A port that
-// somebody has is left out.
+// openSockets makes sockets in a namespace, each with its own source port. It skips ports in use.
 func openSockets(namespace string, number int, ports *portRange) (sockets []int, err error) {
 	err = fabric.InNamespace(namespace, func() error {
 		for len(sockets) < number {
@@ -185,7 +178,7 @@ func openSockets(namespace string, number int, ports *portRange) (sockets []int,
 	return sockets, err
 }
 
-// forgetConnections has the kernel forget all connections of the namespace of this thread.
+// forgetConnections makes the kernel forget all connections of this thread's namespace.
 func forgetConnections() error {
 	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -198,7 +191,7 @@ func forgetConnections() error {
 	return nil
 }
 
-// newSocket makes a socket in the network of this thread whose connection may take so long.
+// newSocket makes a socket with a timeout in the network of this thread.
 func newSocket(patience time.Duration) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -210,15 +203,14 @@ func newSocket(patience time.Duration) (int, error) {
 			return 0, errors.Join(err, unix.Close(fd))
 		}
 	}
-	// What was closed leaves no port taken: thousands of connections come one after the
-	// other.
+	// A closed socket must leave no port in use: thousands of connections follow each other.
 	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
 		return 0, errors.Join(err, unix.Close(fd))
 	}
 	return fd, nil
 }
 
-// try opens a connection from the network of this thread, and returns what it was answered.
+// try opens a connection from the network of this thread, and returns the answer.
 func try(to netip.AddrPort, patience time.Duration) (letter byte, err error) {
 	fd, err := newSocket(patience)
 	if err != nil {
@@ -228,7 +220,7 @@ func try(to netip.AddrPort, patience time.Duration) (letter byte, err error) {
 	return letter, errors.Join(err, unix.Close(fd))
 }
 
-// connect connects a socket, and returns what it was answered and how long it took to connect.
+// connect connects a socket, and returns the answer and the time to connect.
 func connect(fd int, to netip.AddrPort) (letter byte, took time.Duration, err error) {
 	address := &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
 	begun := time.Now()

@@ -11,9 +11,9 @@ import (
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// race measures connections by the rules of both proxies at the same time: each of them has
-// a node of its own, and serves all Services there. The nodes change hands each time, so that
-// neither the node nor the moment makes a difference.
+// race measures connections by the rules of both proxies at the same time. Each has its own node and
+// serves all Services there. They swap nodes each time, so that neither the node nor the moment
+// matters.
 func (b *bench) race(ctx context.Context) error {
 	if !b.peer {
 		return nil
@@ -25,7 +25,7 @@ func (b *bench) race(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The other end, which the Service does not lead to, has nothing to do now.
+	// The Service does not lead to the other end, which is idle.
 	nodes := []shape.Node{b.cluster.node, b.cluster.ends[(b.turn+1)%2].node}
 	for i := range races {
 		if err := b.raceOnce(ctx, target, nodes[i%2], nodes[(i+1)%2]); err != nil {

@@ -18,22 +18,19 @@ import (
 )
 
 const (
-	// settleTime is how long the controller may take for all Services. It is far more
-	// than it takes.
+	// settleTime limits the controller's time for all Services, generously.
 	settleTime = 20 * time.Minute
-	// startTime and changeTime are how long a proxy may take to start and for a change.
+	// Limits for the start of a proxy and for a change.
 	startTime, changeTime = 10 * time.Minute, time.Minute
-	// often is the pause between two looks at whether a change of vicinity-proxy has come
-	// into effect, and peerPause with kube-proxy, which takes a hundred times as long.
+	// often is the interval of checking a change of vicinity-proxy, and peerPause of kube-proxy, which
+	// takes a hundred times as long.
 	often, peerPause = 200 * time.Microsecond, 2 * time.Millisecond
-	// seldom is that pause while CPU is measured, which connections that are counted
-	// would cost.
+	// seldom is the interval while CPU is measured: counted connections cost CPU, too.
 	seldom = 20 * time.Millisecond
-	// apart is the pause between two changes, longer than that which vicinity-proxy makes
-	// between two syncs.
+	// apart is the pause between two changes, longer than vicinity-proxy's between two syncs.
 	apart = 50 * time.Millisecond
-	// alone is how many connections in a row must be answered by one end for the other to
-	// be none of the endpoints any more.
+	// alone is the number of connections in a row that one end must answer, to show that the other is
+	// no endpoint any more.
 	alone = 12
 )
 
@@ -45,7 +42,7 @@ type bench struct {
 	figures figures
 	// turn counts changes: each is to the other end.
 	turn int
-	// handed is whether Services may be vicinity-proxy's.
+	// handed means that Services may be vicinity-proxy's.
 	handed bool
 }
 
@@ -65,8 +62,8 @@ func (b *bench) measure(ctx context.Context) (err error) {
 		if err := b.cluster.fill(ctx, size); err != nil {
 			return err
 		}
-		// Who comes last in a round comes first in the next: what slowly changes meanwhile
-		// is the same for both, and Services change hands half as often.
+		// The last proxy of a round is the first of the next: slow changes of the machine affect both,
+		// and Services change hands half as often.
 		who := []string{kubeProxy, vicinity}
 		if !b.peer {
 			who = who[1:]
@@ -101,7 +98,7 @@ func (b *bench) takeTurn(ctx context.Context, who string) error {
 			if err := b.changeSlices(ctx, p, figures); err != nil {
 				return err
 			}
-			// It would put a group right that somebody else changes.
+			// It would revert the changes of a group.
 			if err := stop(); err != nil {
 				return err
 			}
@@ -113,8 +110,8 @@ func (b *bench) takeTurn(ctx context.Context, who string) error {
 	})
 }
 
-// measurePeer measures kube-proxy. One change takes seconds: connections in between cost
-// it nothing that counts, and time and CPU are measured at once.
+// measurePeer measures kube-proxy. One change takes seconds, and connections in between cost it
+// nothing that counts: so time and CPU are measured at once.
 func (b *bench) measurePeer(ctx context.Context, figures *contest) error {
 	if err := b.handBack(ctx); err != nil {
 		return err
@@ -139,8 +136,8 @@ func (b *bench) handBack(ctx context.Context) error {
 	return b.withController(ctx, false, func(func() error) error { return nil })
 }
 
-// finish measures what a proxy holds, and how long connections by its rules take, beside
-// those that go to the endpoint itself.
+// finish measures the proxy's memory, and the time of connections by its rules and to the endpoint
+// itself.
 func (b *bench) finish(ctx context.Context, p *meter.Program, figures *contest) error {
 	held, err := p.Memory()
 	if err != nil {
@@ -162,7 +159,7 @@ func (b *bench) finish(ctx context.Context, p *meter.Program, figures *contest) 
 	return nil
 }
 
-// count notes how many of some connections were answered, and says why others were not.
+// count adds answered connections, and returns why others failed.
 func (b *bench) count(figures *contest, all []connections) {
 	for _, one := range all {
 		figures.answered += len(one.took)
@@ -172,7 +169,7 @@ func (b *bench) count(figures *contest, all []connections) {
 	}
 }
 
-// answering is the end that the live Service leads to, for certain.
+// answering returns the end that the live Service certainly leads to.
 func (b *bench) answering(ctx context.Context) (end, error) {
 	to := b.cluster.ends[b.turn%2]
 	ctx, cancel := context.WithTimeoutCause(ctx, changeTime, errors.New("the last change is not in effect"))
@@ -181,8 +178,8 @@ func (b *bench) answering(ctx context.Context) (end, error) {
 	return to, err
 }
 
-// withController runs the controller, which gives Services to vicinity-proxy or back to
-// kube-proxy, and when that has come to its end does something, which may stop it.
+// withController runs the controller, which hands Services over or back, and calls a function when
+// that is done. The function may stop the controller.
 func (b *bench) withController(ctx context.Context, groups bool, do func(stop func() error) error) (err error) {
 	program, err := b.Program("vicinity-controller")
 	if err != nil {
@@ -210,7 +207,7 @@ func (b *bench) withController(ctx context.Context, groups bool, do func(stop fu
 	limited, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
 	defer cancel()
 	err = b.cluster.until(limited, "groups", func(n counted) string {
-		// There is at least one for each, or none.
+		// Each or none has one.
 		if groups && n.groups < b.cluster.made+1 || !groups && n.groups+n.served > 0 {
 			return fmt.Sprintf("there are %d groups, and %d Services are vicinity-proxy's alone", n.groups, n.served)
 		}
@@ -222,8 +219,7 @@ func (b *bench) withController(ctx context.Context, groups bool, do func(stop fu
 	return do(stop)
 }
 
-// served waits until vicinity-proxy alone serves so many Services, and nothing is left to
-// do about that.
+// served waits until vicinity-proxy alone serves a number of Services, without pending work.
 func (b *bench) served(ctx context.Context, number int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the hand-over takes too long"))
 	defer cancel()
@@ -235,8 +231,8 @@ func (b *bench) served(ctx context.Context, number int) error {
 	})
 }
 
-// withProxy runs a proxy on a node without rules, measures how long it takes to write the
-// first of them, and does something meanwhile.
+// withProxy runs a proxy on a node without rules, measures the time until its first rules, and calls a
+// function.
 func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do func(*meter.Program) error) (err error) {
 	if err := b.clear(ctx, b.cluster.node); err != nil {
 		return err
@@ -264,8 +260,7 @@ func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do 
 	return do(proxy)
 }
 
-// current is where the slice of the live Service leads now. The next change is to the
-// other end.
+// current is the end that the live Service's slice leads to. The next change is to the other one.
 func (b *bench) current(ctx context.Context) (end, error) {
 	slice, err := b.API.DiscoveryV1().EndpointSlices(liveName).Get(ctx, liveName+"-0", metav1.GetOptions{})
 	if err != nil {
@@ -280,8 +275,8 @@ func (b *bench) current(ctx context.Context) (end, error) {
 	return end{}, fmt.Errorf("the live Service leads to %v", slice.Endpoints[0].Addresses)
 }
 
-// changeSlice has the endpoint of the live Service change by its slice, and notes how long
-// each change takes from before it is sent, and how long the API server takes for it.
+// changeSlice changes the live Service's endpoint by its slice. It records the time of each change
+// since before the request, and the API server's part.
 func (b *bench) changeSlice(ctx context.Context, number int, pause time.Duration, into *contest) error {
 	return b.change(ctx, number, pause, &into.changes, func(ctx context.Context, to end) error {
 		sent := time.Now()
@@ -291,14 +286,14 @@ func (b *bench) changeSlice(ctx context.Context, number int, pause time.Duration
 	})
 }
 
-// patchSlice has the live Service lead to an end.
+// patchSlice makes the live Service lead to an end.
 func (b *bench) patchSlice(ctx context.Context, to end) error {
 	_, err := b.API.DiscoveryV1().EndpointSlices(liveName).
 		Patch(ctx, liveName+"-0", types.JSONPatchType, patchOf(to.address, to.node), metav1.PatchOptions{})
 	return err
 }
 
-// groupChanges has the endpoint of the live Service change by its group.
+// groupChanges changes the live Service's endpoint by its group.
 func (b *bench) groupChanges(ctx context.Context, number int, took *[]time.Duration) error {
 	groups := b.cluster.groups.Namespace(liveName)
 	list, err := groups.List(ctx, metav1.ListOptions{})
@@ -316,8 +311,7 @@ func (b *bench) groupChanges(ctx context.Context, number int, took *[]time.Durat
 	})
 }
 
-// change makes changes one after the other, each a moment after the one before is in
-// effect.
+// change makes changes one after the other, each a moment after the previous one has taken effect.
 func (b *bench) change(ctx context.Context, number int, pause time.Duration, took *[]time.Duration, write func(context.Context, end) error) error {
 	for range number {
 		b.turn++
@@ -328,7 +322,7 @@ func (b *bench) change(ctx context.Context, number int, pause time.Duration, too
 		case <-time.After(apart):
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, changeTime, errors.New("a change takes too long"))
-		// None may reach the end already that this change is to lead to.
+		// No connection may reach the next end already.
 		from := b.cluster.ends[(b.turn+1)%2]
 		if _, err := b.prober.until(limited, aim{to: b.cluster.live, want: from.letter, inRow: alone, pause: often}, time.Now()); err != nil {
 			cancel()
@@ -348,9 +342,8 @@ func (b *bench) change(ctx context.Context, number int, pause time.Duration, too
 	return nil
 }
 
-// changeSlices measures what changes cost vicinity-proxy, and then how long they take. That comes
-// before connections by the thousand, of which each is counted when the kernel forgets it, two
-// minutes later.
+// changeSlices measures the CPU of changes, and then their times. That comes before thousands of
+// connections, which are counted when the kernel forgets them two minutes later.
 func (b *bench) changeSlices(ctx context.Context, p *meter.Program, figures *contest) error {
 	if err := b.Rest(ctx); err != nil {
 		return err
@@ -362,7 +355,7 @@ func (b *bench) changeSlices(ctx context.Context, p *meter.Program, figures *con
 	return b.changeSlice(ctx, changes, often, figures)
 }
 
-// costs measures what a number of changes cost a proxy, with all else that it does meanwhile.
+// costs measures the CPU of a number of changes, with everything else that the proxy does meanwhile.
 func (b *bench) costs(p *meter.Program, figures *contest, number int, do func() error) error {
 	before, err := p.CPU()
 	if err != nil {
@@ -377,7 +370,7 @@ func (b *bench) costs(p *meter.Program, figures *contest, number int, do func() 
 	return err
 }
 
-// extras measures what only vicinity-proxy does, with all Services that there are.
+// extras measures what only vicinity-proxy does, with all Services.
 func (b *bench) extras(ctx context.Context) error {
 	if b.weights {
 		if err := b.measureWeights(ctx); err != nil {
@@ -395,8 +388,8 @@ func (b *bench) extras(ctx context.Context) error {
 	return nil
 }
 
-// measureWeights has zones prefer themselves, which their endpoints do not suffice for, so
-// that they share their traffic by weights, and measures vicinity-proxy once more.
+// measureWeights makes zones prefer themselves without enough endpoints, so that they share traffic by
+// weights, and measures vicinity-proxy again.
 func (b *bench) measureWeights(ctx context.Context) error {
 	b.Say("zones share their traffic by weights")
 	if err := b.cluster.annotate(ctx, `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Prefer"}}}`); err != nil {
@@ -406,7 +399,7 @@ func (b *bench) measureWeights(ctx context.Context) error {
 	figures.look()
 	defer figures.look()
 	return b.withController(ctx, true, func(func() error) error {
-		// Services that are kube-proxy's are handed over only while a proxy runs.
+		// Services are handed over only while a proxy runs.
 		if err := b.withProxy(ctx, vicinity, &contest{}, func(*meter.Program) error { return b.weightsSettled(ctx) }); err != nil {
 			return err
 		}
@@ -419,8 +412,8 @@ func (b *bench) measureWeights(ctx context.Context) error {
 	})
 }
 
-// weightsSettled waits until groups of all Services give zones weights, and none passes or
-// shrinks any more.
+// weightsSettled waits until groups of all Services have weights, and no group passes or shrinks any
+// more.
 func (b *bench) weightsSettled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
 	defer cancel()
@@ -430,7 +423,7 @@ func (b *bench) weightsSettled(ctx context.Context) error {
 			return false, err
 		}
 		weighted, endpoints, err := b.cluster.readGroups(ctx)
-		// What shrinks is held for less than the pause between two looks.
+		// A shrinking group is held for less than the interval of checks.
 		if err != nil || weighted == b.cluster.made && endpoints == last {
 			return err == nil, err
 		}
@@ -440,11 +433,11 @@ func (b *bench) weightsSettled(ctx context.Context) error {
 	})
 }
 
-// holdTime is longer than the controller holds what shrinks.
+// holdTime is longer than the controller holds a shrinking group.
 const holdTime = 20 * time.Second
 
-// measureSubsets has all Services require the zone, so that each zone has groups of its
-// own, and measures what a proxy of one zone receives and holds beside one that sees all.
+// measureSubsets makes all Services require the zone, so that each zone has its own groups. It
+// measures what a proxy of one zone receives and holds, beside one that sees all.
 func (b *bench) measureSubsets(ctx context.Context) error {
 	b.Say("traffic stays in its zone")
 	if err := b.cluster.annotate(ctx, `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Require"}}}`); err != nil {
@@ -452,7 +445,7 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 	}
 	zones := len(b.Cluster.Shape().Zones)
 	return b.withController(ctx, true, func(func() error) error {
-		// Services that are kube-proxy's are handed over only while a proxy runs.
+		// Services are handed over only while a proxy runs.
 		err := b.withProxy(ctx, vicinity, &contest{}, func(*meter.Program) error { return b.subsetsSettled(ctx, zones) })
 		if err != nil {
 			return err
@@ -485,8 +478,8 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 	})
 }
 
-// subsetsSettled waits until each zone has a group of its own of every Service, with no
-// endpoint but the zone's.
+// subsetsSettled waits until each zone has its own group of every Service, with only the zone's
+// endpoints.
 func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
 	defer cancel()
@@ -501,7 +494,7 @@ func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 		if err != nil {
 			return false, err
 		}
-		// What shrinks is held for a while.
+		// A shrinking group is held for a while.
 		_, endpoints, err := b.cluster.readGroups(ctx)
 		if err != nil || endpoints == perService*b.cluster.made+1 {
 			return err == nil, err
@@ -511,8 +504,7 @@ func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 	})
 }
 
-// measureCrowd gives one Service as many endpoints as were asked for, and measures how
-// long it takes until all are programmed.
+// measureCrowd gives one Service many endpoints, and measures the time until all are programmed.
 func (b *bench) measureCrowd(ctx context.Context) error {
 	return b.withController(ctx, true, func(func() error) error {
 		return b.withProxy(ctx, vicinity, &contest{}, func(p *meter.Program) error {

@@ -23,9 +23,8 @@ type change struct {
 	slice, address string
 	adds           bool
 	patch          []byte
-	// sent is when the request began and wrote how long it took; seen is when a watch
-	// showed the change, answered when it showed the hints that followed. The latter two
-	// are zero if that did not happen.
+	// sent is the time of the request, and wrote its duration. seen is when a watch showed the change,
+	// answered when it showed the hints that followed. The latter two are zero if that did not happen.
 	sent, seen, answered time.Time
 	wrote                time.Duration
 }
@@ -36,8 +35,8 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// newChange makes a change of a Service: it removes the first endpoint of the last slice,
-// or appends one.
+// newChange makes a change of a Service: it removes the first endpoint of the last slice, or appends
+// one.
 func newChange(p plan, adds bool, endpoint discoveryv1.Endpoint) (*change, error) {
 	last := p.slices[len(p.slices)-1]
 	c := &change{service: p.key(), slice: last.Name, adds: adds, address: endpoint.Addresses[0]}
@@ -101,8 +100,8 @@ func (b *bench) changes(n int) ([]*change, error) {
 	return all, nil
 }
 
-// makeChanges makes the changes at a steady rate, whether the controller keeps up or not, and
-// waits until each added endpoint has hints.
+// makeChanges makes the changes at a steady rate, whether the controller keeps up or not, and waits
+// until each added endpoint has hints.
 func (b *bench) makeChanges(ctx context.Context, all []*change) error {
 	ticker := time.NewTicker(time.Second / rate)
 	defer ticker.Stop()
@@ -135,8 +134,8 @@ func (b *bench) write(ctx context.Context, change *change) error {
 	return nil
 }
 
-// unanswered says how many changes were not seen, or lack hints if they added an endpoint.
-// Removals often need no new hints.
+// unanswered returns the number of changes that were not seen, or that added an endpoint and have no
+// hints. Removals often need no new hints.
 func unanswered(all []*change) string {
 	n := 0
 	for _, c := range all {

@@ -8,7 +8,7 @@ import (
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// The targets at full size.
+// Targets at full size.
 const (
 	aimCPU    = 2 * time.Minute
 	aimMemory = 1 << 30
@@ -18,18 +18,17 @@ const (
 type figures struct {
 	nodes, services, endpoints, slices int
 
-	// converged is the time until the last hint was written, hinted the number of Services
-	// with hints on all endpoints at that time.
+	// converged is the time until the last hint was written, hinted the number of Services that then
+	// had hints on all endpoints.
 	converged time.Duration
 	hinted    int
-	// hintedCPU is the CPU time until then, convergeCPU that until conditions and events
-	// were written too, and convergeMemory the peak memory.
+	// hintedCPU is the CPU time until then, convergeCPU that until conditions and events were written
+	// too, and convergeMemory the peak memory.
 	hintedCPU, convergeCPU                                     time.Duration
 	convergeMemory                                             int64
 	convergeWrites, convergeSliceWrites, convergeServiceWrites int
 
-	// added and removed are times until hints were written, own the times of the changes'
-	// own writes.
+	// added and removed are times until hints were written, own the times of the changes' own writes.
 	added, removed, own []time.Duration
 	// untouched counts removed endpoints that needed no new hints.
 	untouched    int
@@ -54,7 +53,7 @@ func (f *figures) measure(all []*change) {
 	}
 }
 
-// String is a table and a line for programs.
+// String returns a table and a RESULT line.
 func (f *figures) String() string {
 	rows := [][]string{{"figure", "measured", "aim at full size"}}
 	row := func(what, measured, aim string) { rows = append(rows, []string{what, measured, aim}) }
@@ -67,7 +66,7 @@ func (f *figures) String() string {
 	row("  peak resident memory", mebibytes(f.convergeMemory), "")
 	row("  API writes", fmt.Sprintf("%d: %d slices, %d Services, %d others", f.convergeWrites, f.convergeSliceWrites,
 		f.convergeServiceWrites, f.convergeWrites-f.convergeSliceWrites-f.convergeServiceWrites), "")
-	answered := slices.Concat(f.added, f.removed) // the times until hints were written
+	answered := slices.Concat(f.added, f.removed) // times until hints were written
 	row(fmt.Sprintf("changes, %d a second", rate), fmt.Sprintf("%d: %d endpoints more, %d less", len(f.own), len(f.added), len(f.removed)+f.untouched), "")
 	row("  until hints are written: p50", meter.FormatMilliseconds(meter.Quantile(answered, 0.5)), "")
 	row("  until hints are written: p99", meter.FormatMilliseconds(meter.Quantile(answered, 0.99)), "under "+meter.FormatMilliseconds(aimChange))

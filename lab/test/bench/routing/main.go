@@ -26,14 +26,14 @@ var sizes = map[string]size{
 }
 
 const (
-	// rate is the number of changes a second, changing how long they are made. Each is of another
-	// Service.
+	// rate is the number of changes per second, changing the time of making them. Each change is of
+	// another Service.
 	rate     = 20
 	changing = 30 * time.Second
 	// convergeTime limits the time until the controller is done, generously.
 	convergeTime = 20 * time.Minute
-	// quietTime is how long a controller that is done writes nothing, pollPeriod how often it is
-	// asked, which costs it time too.
+	// quietTime is how long a controller that is done writes nothing, pollPeriod the interval of
+	// checking that, which costs it time too.
 	quietTime  = 3 * time.Second
 	pollPeriod = 500 * time.Millisecond
 )

@@ -47,11 +47,11 @@ func (p plan) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.service.Namespace, Name: p.service.Name}
 }
 
-// planner makes objects, the same for the same nodes.
+// planner makes the same objects for the same nodes.
 type planner struct {
 	locations []shape.Node
 	random    *rand.Rand
-	// endpoints is the number of endpoints made, each of which has an address of its own.
+	// endpoints is the number of endpoints so far. Each has its own address.
 	endpoints int
 }
 
@@ -61,8 +61,8 @@ func newPlanner(nodes []shape.Node) *planner {
 
 func namespaceOf(service int) string { return fmt.Sprintf("bench-%d", service/perNamespace) }
 
-// plan makes the Service with an index. Endpoints of small Services are spread over zones,
-// those of others are placed at random.
+// plan makes the Service with an index. Endpoints of small Services are spread over zones, and others
+// are placed at random.
 func (p *planner) plan(index int) plan {
 	service := meter.NewService(namespaceOf(index), fmt.Sprintf("service-%d", index), meter.ClusterIP(index), 8080)
 	made := plan{service: service}

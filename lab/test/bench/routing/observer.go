@@ -19,16 +19,16 @@ import (
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// observer watches slices and Services as a proxy does, and notes when they change.
+// observer watches slices and Services as a proxy does, and records when they change.
 type observer struct {
 	mu       sync.Mutex
 	services map[types.NamespacedName]*observed
-	// hinted counts Services with hints on all endpoints, reported those with a condition,
-	// done those that need nothing more.
+	// hinted counts Services with hints on all endpoints, reported those with a condition, done those
+	// that need nothing more.
 	hinted, reported, done int
 	// sliceWrites and serviceWrites count updates.
 	sliceWrites, serviceWrites int
-	// last is when done changed last.
+	// last is the time of the last change of done.
 	last time.Time
 	// happened signals every event.
 	happened chan struct{}
@@ -37,7 +37,7 @@ type observer struct {
 type observed struct {
 	// bare counts endpoints without hints, endpoints all of them.
 	bare, endpoints int
-	// reason is that of the condition, empty without one.
+	// reason is that of the condition, or empty.
 	reason string
 	// change is one in progress, or nil.
 	change *change
@@ -65,8 +65,7 @@ func watch(ctx context.Context, api kubernetes.Interface) (*observer, error) {
 	return o, nil
 }
 
-// informer calls a function with each object, and with each object before and after an
-// update.
+// informer calls a function with each object, and with each object before and after an update.
 func informer[T runtime.Object](client rest.Interface, resource, selector string, object T, call func(before, after T)) cache.Controller {
 	var none T
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{

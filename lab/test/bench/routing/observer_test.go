@@ -24,7 +24,7 @@ func somePlans(t *testing.T, n int) (*planner, []plan) {
 	return p, plans
 }
 
-// hint is a slice with hints for all endpoints but the last ones.
+// hint returns a slice with hints for all endpoints except the last ones.
 func hint(slice *discoveryv1.EndpointSlice, without int) *discoveryv1.EndpointSlice {
 	slice = slice.DeepCopy()
 	for i := range slice.Endpoints {
@@ -36,7 +36,7 @@ func hint(slice *discoveryv1.EndpointSlice, without int) *discoveryv1.EndpointSl
 	return slice
 }
 
-// After a change a watch shows the change itself, then the hints for it.
+// After a change, a watch shows the change itself, then the hints for it.
 func TestChangesAreAnswered(t *testing.T) {
 	p, plans := somePlans(t, 2)
 	routed := hint(plans[1].slices[0], 0)
