@@ -12,7 +12,7 @@ import (
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// Calls counts the requests that Vicinity's pods send to the API.
+// Calls counts the requests of Vicinity's pods to the API.
 type Calls struct {
 	client *lab.Client
 	byPod  map[string]float64
@@ -28,8 +28,8 @@ func CountCalls(client *lab.Client) *Calls {
 	return &Calls{client: client, byPod: map[string]float64{}}
 }
 
-// Total is how many requests there were so far. Those of a pod that ended since the last call are
-// as many as then.
+// Total returns the number of requests so far. A pod that has ended since the last call counts as it
+// did then.
 func (c *Calls) Total(ctx context.Context) (total float64, err error) {
 	pods, err := c.client.CoreV1().Pods(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: ControllerSelector})
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// budget is what matters of a TopologyDisruptionBudget.
+// budget has the fields of a TopologyDisruptionBudget that the check needs.
 type budget struct {
 	name string
-	// selector has labels alone: tests write no expressions.
+	// selector has only labels: tests write no expressions.
 	selector map[string]string
 	// perDomain, available, total and domains are maxUnavailable, minAvailable,
 	// maxUnavailableTotal and maxUnavailableDomains.
@@ -30,7 +30,7 @@ type budget struct {
 	observed                    uint64
 }
 
-// reservedFor is how long a reservation lasts that is not made to last longer.
+// reservedFor is how long a reservation lasts if it is not extended.
 const reservedFor = 2 * time.Minute
 
 func readBudget(object runtime.Object) (budget, error) {
@@ -65,7 +65,7 @@ func (b budget) has(pod types.UID) bool {
 	return found
 }
 
-// madeAt is when the decision was made of which the newest reservations are, by the clock of who made it.
+// madeAt is the time of the decision with the newest reservations, by the decider's clock.
 func (b budget) madeAt(before budget) (at time.Time) {
 	for uid, expires := range b.reserved {
 		if made := expires.Add(-reservedFor); !before.has(uid) && made.After(at) {
@@ -75,38 +75,37 @@ func (b budget) madeAt(before budget) (at time.Time) {
 	return at
 }
 
-// World is what a check knows besides the history.
+// World is what a check needs beside the history.
 type World struct {
-	// Domains are the domains of nodes. Others are not covered.
+	// Domains maps nodes to domains. Other nodes are not covered.
 	Domains map[string]string
-	// Expected is how many pods a budget expects in all, all the time. Only these budgets are
-	// checked.
+	// Expected is the constant number of pods that a budget expects. Only these budgets are checked.
 	Expected map[string]int
-	// Lag is how long a decision may go without what pods did by themselves, beyond the version
-	// that the budget names, by the clocks of who decided and of the API server.
+	// Lag is how long a decision may lack what pods did by themselves after the version that the
+	// budget names, by the clocks of the decider and of the API server.
 	Lag time.Duration
 }
 
-// Report is what a check found.
+// Report is the result of a check.
 type Report struct {
-	// Evictions is how many pods were evicted, Reservations how many reservations were
-	// committed, and Writes with how many writes.
+	// Evictions is the number of evicted pods, Reservations that of committed reservations, and Writes
+	// that of their writes.
 	Evictions, Reservations, Writes int
-	// OverBudget is how many evictions were admitted beyond a budget, and Unreserved how many
-	// healthy pods were evicted without a reservation in a budget that covers them.
+	// OverBudget is the number of evictions beyond a budget, and Unreserved that of healthy pods that
+	// were evicted without a reservation in a budget that covers them.
 	OverBudget, Unreserved int
 	// Gaps is how often the API server had forgotten versions that were not seen yet.
 	Gaps int
-	// Unseen is how long at most a decision went without what a pod had done by itself, in whole seconds. What pods did
-	// between the decision and its write counts as 0.
+	// Unseen is the longest time that a decision lacked a change of a pod, in whole seconds. Changes
+	// between the decision and its write count as 0.
 	Unseen time.Duration
-	// Disturbed is the highest number of domains of a budget that had a pod down at a time.
+	// Disturbed is the highest number of a budget's domains that had a pod down at a time.
 	Disturbed int
-	// Examples say what was wrong.
+	// Examples describe faults.
 	Examples []string
 }
 
-// Err is an error if an eviction was admitted beyond a budget.
+// Err returns an error if an eviction was admitted beyond a budget.
 func (r Report) Err() error {
 	if r.OverBudget+r.Unreserved == 0 {
 		return nil
@@ -116,7 +115,7 @@ func (r Report) Err() error {
 
 const maxExamples = 5
 
-// Check goes through the history.
+// Check replays the history.
 func (h *History) Check(world World) Report {
 	h.mu.Lock()
 	events := slices.Clone(h.events)
@@ -142,19 +141,20 @@ type replay struct {
 	lists   [2]int
 	// committed are the budgets in which a pod ever had a reservation.
 	committed map[types.UID]map[string]bool
-	// changes are what pods did besides evictions, and pods that were down and are gone since.
+	// changes are changes of pods other than evictions, and pods that were down and are gone since.
 	changes []change
 }
 
-// change is what a pod did at a version: it went down or is gone, or it came to a domain and is not ready.
+// change is a change of a pod at a version: it went down, is gone, or came to a domain without being
+// ready.
 type change struct {
 	pod     pod // before it went down, or as it came
 	came    bool
 	version uint64
-	at      time.Time // of what pods did by themselves
+	at      time.Time // of changes by pods themselves
 }
 
-// undo has the pods stand as they did before the change.
+// undo restores the pods before the change.
 func (c change) undo(standing map[types.UID]pod) map[types.UID]pod {
 	standing = maps.Clone(standing)
 	switch {
@@ -210,10 +210,10 @@ func (r *replay) stepPod(e event) {
 	r.pods[e.uid] = e.pod
 }
 
-// reservedIn notes budgets that cover a pod and had no reservation of it.
+// reservedIn records budgets that cover a pod and had no reservation of it.
 func (r *replay) reservedIn(p pod) {
 	for _, b := range r.budgets {
-		// After a gap it is not known which reservations there were.
+		// After a gap the reservations are unknown.
 		if r.Expected[b.name] == 0 || !r.covers(b, p) || r.committed[p.uid][b.name] || r.Gaps > 0 {
 			continue
 		}
@@ -232,7 +232,7 @@ func (r *replay) example(format string, args ...any) {
 	}
 }
 
-// stepBudget checks the state that a write of reservations left behind.
+// stepBudget checks the state after a write of reservations.
 func (r *replay) stepBudget(e event) {
 	before, known := r.budgets[e.uid]
 	r.budgets[e.uid] = e.budget
@@ -259,8 +259,9 @@ func (r *replay) stepBudget(e event) {
 	r.judge(before, e, made)
 }
 
-// judge counts what is beyond the budget. The writer need not know which pods went down by themselves, were gone, or came and were
-// not ready, after the version that it had seen: where that makes the difference, they count as they were before.
+// judge counts what exceeds the budget. The writer may not know pods that went down by themselves,
+// were gone, or came without being ready, after the version that it had seen. Where that makes the
+// difference, they count as before.
 func (r *replay) judge(before budget, e event, made map[string]int) {
 	standing := r.pods
 	found := r.compare(e, standing, made)
@@ -292,7 +293,7 @@ type comparison struct {
 	says            []string
 }
 
-// compare compares a state of pods with the budget after a write that made reservations.
+// compare compares pods with the budget after a write of reservations.
 func (r *replay) compare(e event, standing map[types.UID]pod, made map[string]int) (c comparison) {
 	b, domains := e.budget, r.domains()
 	down, anywhere := r.down(b, standing, domains)
@@ -325,7 +326,7 @@ func (r *replay) compare(e event, standing map[types.UID]pod, made map[string]in
 	return c
 }
 
-// since says what pods did by themselves after a version.
+// since describes what pods did by themselves after a version.
 func (r *replay) since(b budget, decided time.Time, observed uint64) string {
 	var parts strings.Builder
 	for _, c := range r.changes {
@@ -354,8 +355,8 @@ func (b budget) most(expected, domains int) (most int, limited bool) {
 	return 0, false
 }
 
-// down counts in each domain the pods that are down. A missing pod is one of the domain that lacks the most; what no domain
-// lacks may be missing anywhere.
+// down counts the down pods in each domain. A missing pod belongs to the domain that lacks the most;
+// if no domain lacks pods, it can be missing anywhere.
 func (r *replay) down(b budget, standing map[types.UID]pod, domains []string) (down map[string]int, anywhere int) {
 	down = map[string]int{}
 	there, unhealthy, missing := map[string]int{}, map[string]int{}, r.Expected[b.name]
@@ -374,8 +375,8 @@ func (r *replay) down(b budget, standing map[types.UID]pod, domains []string) (d
 			down[domain]++
 		}
 	}
-	// While there are more pods than expected, such as one that ends beside the one that is to take
-	// its place, as many that are not healthy do not count, in whichever domain.
+	// While more pods exist than are expected, such as a terminating pod beside its replacement, that
+	// many unhealthy pods do not count, in any domain.
 	for domain, n := range unhealthy {
 		down[domain] -= min(n, max(0, -missing))
 	}

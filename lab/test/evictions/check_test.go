@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// story is a history that is written by hand. Each step is a version, and takes a second.
+// story is a handwritten history. Each step is a version, and takes a second.
 type story struct {
 	events []event
 	limits budget
@@ -44,7 +44,7 @@ func (s *story) evicted(names ...string) {
 	}
 }
 
-// comes has a pod be placed that is not ready yet.
+// comes schedules a pod that is not ready yet.
 func (s *story) comes(name string) {
 	p := podNamed(name)
 	p.ready = false
@@ -55,7 +55,7 @@ func (s *story) dies(name string) {
 	s.add(event{of: pods, uid: types.UID(name), pod: podNamed(name), gone: true})
 }
 
-// reserves writes the budget with some reservations, by a decider that has seen a version.
+// reserves writes the budget with reservations, by a decider that has seen a version.
 func (s *story) reserves(observed int, names ...string) {
 	b := s.limits
 	b.name, b.selector, b.observed, b.reserved = "x", map[string]string{"app": "x"}, uint64(observed), map[types.UID]time.Time{}
@@ -215,7 +215,7 @@ func TestCheckFindsWhatIsNotReserved(t *testing.T) {
 	if got.Unreserved != 1 || got.Evictions != 1 || got.Err() == nil {
 		t.Errorf("got %+v", got)
 	}
-	// What was reserved while the watch was away is not known.
+	// Reservations during the gap are unknown.
 	s = &story{limits: budget{perDomain: &one}}
 	s.add(event{of: budgets, list: true})
 	s.runs("a1", "a2")

@@ -28,14 +28,15 @@ type Field struct {
 	*lab.Client
 	Shape     shape.Shape
 	Namespace string
-	// Kubectl is the program, Kubeconfig its file.
+	// Kubectl is the path of the program, Kubeconfig that of its file.
 	Kubectl, Kubeconfig string
 }
 
-// applying is how many objects are written at a time.
+// applying is the number of concurrent writes.
 const applying = 20
 
-// Run applies manifests and Deployments, until all pods are ready and all budgets are enforced.
+// Run applies manifests and Deployments, and waits until all pods are ready and all budgets are
+// enforced.
 func (f *Field) Run(ctx context.Context, manifests string, workloads ...Workload) error {
 	err := meter.InParallel(ctx, applying, len(workloads), func(ctx context.Context, i int) error {
 		return f.Apply(ctx, f.Namespace, workloads[i].Manifest())
@@ -54,14 +55,14 @@ func (f *Field) Run(ctx context.Context, manifests string, workloads ...Workload
 	return f.AtRest(ctx)
 }
 
-// ApplyAll applies many manifests at a time.
+// ApplyAll applies many manifests concurrently.
 func (f *Field) ApplyAll(ctx context.Context, manifests []string) error {
 	return meter.InParallel(ctx, applying, len(manifests), func(ctx context.Context, i int) error {
 		return f.Apply(ctx, f.Namespace, manifests[i])
 	})
 }
 
-// Budgets are those of the namespace.
+// Budgets returns the budgets of the namespace.
 func (f *Field) Budgets(ctx context.Context) ([]v1alpha1.TopologyDisruptionBudget, error) {
 	text, err := f.CoreV1().RESTClient().Get().AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/" + f.Namespace + "/topologydisruptionbudgets").DoRaw(ctx)
 	if err != nil {
@@ -72,11 +73,10 @@ func (f *Field) Budgets(ctx context.Context) ([]v1alpha1.TopologyDisruptionBudge
 	return list.Items, err
 }
 
-// restTime is how long budgets may take to be at rest: pods become healthy, and a reservation ends in two minutes.
+// restTime limits AtRest: pods become healthy, and a reservation ends in two minutes.
 const restTime = 5 * time.Minute
 
-// AtRest waits until all budgets are enforced, all pods that they expect are healthy and nothing is
-// reserved.
+// AtRest waits until all budgets are enforced, all expected pods are healthy and nothing is reserved.
 func (f *Field) AtRest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, restTime)
 	defer cancel()
@@ -111,7 +111,7 @@ func unrest(b *v1alpha1.TopologyDisruptionBudget) string {
 	return ""
 }
 
-// Condition is one of a budget, nil if there is none.
+// Condition returns a condition of a budget, or nil.
 func Condition(b *v1alpha1.TopologyDisruptionBudget, kind string) *metav1.Condition {
 	i := slices.IndexFunc(b.Status.Conditions, func(c metav1.Condition) bool { return c.Type == kind })
 	if i < 0 {
@@ -120,7 +120,7 @@ func Condition(b *v1alpha1.TopologyDisruptionBudget, kind string) *metav1.Condit
 	return &b.Status.Conditions[i]
 }
 
-// Reserved is an error if a budget has reservations.
+// Reserved returns an error if a budget has reservations.
 func (f *Field) Reserved(ctx context.Context) error {
 	all, err := f.Budgets(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func (f *Field) Reserved(ctx context.Context) error {
 	return nil
 }
 
-// Pods are the healthy pods of a workload, in a zone or, if that is empty, in any.
+// Pods returns the healthy pods of a workload in a zone, or in all if that is empty.
 func (f *Field) Pods(ctx context.Context, workload, zone string) ([]corev1.Pod, error) {
 	list, err := f.CoreV1().Pods(f.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + workload})
 	if err != nil {
@@ -146,14 +146,14 @@ func (f *Field) Pods(ctx context.Context, workload, zone string) ([]corev1.Pod, 
 	}), nil
 }
 
-// Evict asks for an eviction.
+// Evict requests an eviction.
 func (f *Field) Evict(ctx context.Context, pod string, options *metav1.DeleteOptions) error {
 	return f.PolicyV1().Evictions(f.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: f.Namespace}, DeleteOptions: options,
 	})
 }
 
-// Nodes are the nodes without network of a zone.
+// Nodes returns the nodes without network of a zone.
 func (f *Field) Nodes(zone string) []string {
 	var names []string
 	for _, node := range f.Shape.FakeNodeList() {
@@ -164,7 +164,7 @@ func (f *Field) Nodes(zone string) []string {
 	return names
 }
 
-// Zones are the names of the lab's zones.
+// Zones returns the names of the lab's zones.
 func (f *Field) Zones() []string {
 	var names []string
 	for _, zone := range f.Shape.Zones {
@@ -173,8 +173,8 @@ func (f *Field) Zones() []string {
 	return names
 }
 
-// Drain runs kubectl drain for each of some nodes at once, for the pods of the namespace with a
-// label, and returns what was printed.
+// Drain runs kubectl drain for some nodes at once, for the pods of the namespace with a label, and
+// returns the output.
 func (f *Field) Drain(ctx context.Context, selector string, nodes []string, more ...string) (string, error) {
 	var mu sync.Mutex
 	var printed strings.Builder
@@ -196,21 +196,21 @@ func (f *Field) Drain(ctx context.Context, selector string, nodes []string, more
 	return printed.String(), failed
 }
 
-// reason is what kubectl says at the end, in short.
+// reason shortens the output of kubectl.
 func reason(output []byte) string {
 	const most = 400
 	text := strings.TrimSpace(string(output))
 	return text[max(0, len(text)-most):]
 }
 
-// SetSchedulable has pods scheduled to nodes, or not.
+// SetSchedulable cordons nodes, or uncordons them.
 func (f *Field) SetSchedulable(ctx context.Context, schedulable bool, nodes ...string) error {
 	return meter.InParallel(ctx, applying, len(nodes), func(ctx context.Context, i int) error {
 		return f.Cordon(ctx, nodes[i], !schedulable)
 	})
 }
 
-// UnseenFor is how long a replica may not know that a pod died, on a machine that does much else.
+// UnseenFor is how long a replica may not know that a pod died, on a busy machine.
 const UnseenFor = time.Minute
 
 // Follow records the history of the namespace.
@@ -218,7 +218,8 @@ func (f *Field) Follow(ctx context.Context) (*History, error) {
 	return Follow(ctx, f.Config(), f.Namespace)
 }
 
-// Judge waits until all is recorded, and checks budgets that expect so many pods, by zone.
+// Judge waits until everything is recorded, and checks budgets with an expected number of pods, by
+// zone.
 func (f *Field) Judge(ctx context.Context, h *History, expected map[string]int) (Report, error) {
 	own := map[string]string{}
 	for _, zone := range f.Zones() {
@@ -227,7 +228,7 @@ func (f *Field) Judge(ctx context.Context, h *History, expected map[string]int) 
 	return f.JudgeBy(ctx, h, own, expected)
 }
 
-// JudgeBy is Judge by the domains that zones are in. Zones that are in none are not covered.
+// JudgeBy is Judge by the domains of zones. Zones without a domain are not covered.
 func (f *Field) JudgeBy(ctx context.Context, h *History, zones map[string]string, expected map[string]int) (Report, error) {
 	if err := h.CaughtUp(ctx); err != nil {
 		return Report{}, err

@@ -1,8 +1,8 @@
-// Package evictions evicts the pods of a lab, and finds from the history of its API whether any
-// eviction was admitted beyond a budget.
+// Package evictions evicts the pods of a lab, and finds in the history of its API whether an eviction
+// was admitted beyond a budget.
 //
-// What it knows of a TopologyDisruptionBudget is what the reference says. It shares no code with
-// what decides in Vicinity, so that a mistake there is not made here again.
+// It knows TopologyDisruptionBudgets only from the reference. It shares no code with Vicinity's
+// decisions, so that it does not repeat their mistakes.
 package evictions
 
 import (
@@ -29,7 +29,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// History records every version of the pods and budgets of a namespace, as watches deliver them.
+// History records every version of the pods and budgets of a namespace from watches.
 type History struct {
 	namespace string
 	pods      kubernetes.Interface
@@ -39,11 +39,11 @@ type History struct {
 
 	mu      sync.Mutex
 	events  []event
-	current map[types.UID]pod // pods that are there
+	current map[types.UID]pod // existing pods
 	known   [2]map[types.UID]uint64
 }
 
-// kind is what a version is of.
+// kind is the kind of an object.
 type kind int
 
 const (
@@ -51,8 +51,8 @@ const (
 	budgets
 )
 
-// event is a version of an object, or what a list found: the watch before it had ended, and what
-// happened in between is not known.
+// event is a version of an object, or a result of a list: the earlier watch had ended, and the changes
+// in between are unknown.
 type event struct {
 	version uint64
 	seen    time.Time
@@ -61,24 +61,24 @@ type event struct {
 	pod     pod
 	budget  budget
 	gone    bool
-	// list begins a list: what it does not have is gone. What follows of it is listed.
+	// list begins a list: objects that are not in it are gone. The objects that follow are listed.
 	list, listed bool
 }
 
-// pod is what matters of a pod.
+// pod has the fields of a Pod that the check needs.
 type pod struct {
 	uid                          types.UID
 	name, node                   string
 	labels                       map[string]string
 	ready, terminating, finished bool
-	// changed is when it was asked to end, or since when its Ready condition has not been true, as the API server or who wrote
-	// that says.
+	// changed is when deletion was requested, or since when Ready has not been True, as its writer
+	// says.
 	changed time.Time
-	// evicted is what the API notes of a pod before it deletes it.
+	// evicted means that the API has marked the pod before it deletes it.
 	evicted bool
 }
 
-// fellAt is when a pod went down that was healthy before: when that was seen, if no object says it.
+// fellAt is when a healthy pod went down; if no object says that, it is when it was seen.
 func (e event) fellAt() time.Time {
 	if e.pod.changed.IsZero() {
 		return e.seen
@@ -184,11 +184,10 @@ func (h *History) note(e event) {
 	h.known[e.of][e.uid] = e.version
 }
 
-// retryPause is how long to wait for an API server that does not answer.
+// retryPause is the pause while an API server does not answer.
 const retryPause = 100 * time.Millisecond
 
-// follow watches a kind from a version on. Where the API server does not know the version any
-// more, it lists anew.
+// follow watches a kind from a version on. It lists again if the API server has forgotten the version.
 func (h *History) follow(ctx context.Context, of kind, version string) {
 	for ctx.Err() == nil {
 		w, err := h.watch(ctx, of, version)
@@ -277,12 +276,12 @@ func changedAt(p *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// isEviction is what the API writes to a pod before it deletes it for an eviction.
+// isEviction reports whether the API has marked a pod before it deletes it for an eviction.
 func isEviction(c corev1.PodCondition) bool {
 	return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"
 }
 
-// CaughtUp waits until all that the API has now is recorded. Nothing may change meanwhile.
+// CaughtUp waits until the current state of the API is recorded. Nothing may change meanwhile.
 func (h *History) CaughtUp(ctx context.Context) error {
 	return kube.Wait(ctx, "the history of "+h.namespace+" to be known", func(ctx context.Context) (string, error) {
 		for _, of := range []kind{pods, budgets} {
@@ -308,7 +307,7 @@ func (h *History) behind(of kind, found runtime.Object) (missing string, err err
 			return err
 		}
 		there++
-		// A version that came by a list is that of the list.
+		// A version from a list is that of the list.
 		if h.known[of][e.uid] < e.version {
 			missing = fmt.Sprintf("version %d of %s is not seen", e.version, e.uid)
 		}
@@ -333,7 +332,7 @@ func (h *History) Healthy(labels map[string]string) map[string]int {
 	return byNode
 }
 
-// pick takes a healthy pod that is not among those given.
+// pick returns a healthy pod that is not among the given ones.
 func (h *History) pick(except map[types.UID]bool) (pod, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -354,7 +353,7 @@ func matches(selector, labels map[string]string) bool {
 	return true
 }
 
-// Writes is how often budgets were written.
+// Writes is the number of writes of budgets.
 func (h *History) Writes() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

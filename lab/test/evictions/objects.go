@@ -17,8 +17,7 @@ var (
 	deployment string
 	//go:embed manifests/statefulset.yaml
 	statefulSet string
-	// podTemplate has nodes without network run the pods of either, spread evenly over their zones.
-	//go:embed manifests/pods.yaml
+	// podTemplate runs the pods of both on nodes without network, spread evenly over their zones.
 	podTemplate string
 	//go:embed manifests/by-zone.yaml
 	byZone string
@@ -28,7 +27,7 @@ var (
 	rollout string
 )
 
-// Domains are the zones of all nodes of a lab.
+// Domains maps all nodes of a lab to their zones.
 func Domains(s shape.Shape) map[string]string {
 	domains := map[string]string{}
 	for _, node := range append(s.Nodes(), s.FakeNodeList()...) {
@@ -41,16 +40,16 @@ func Domains(s shape.Shape) map[string]string {
 type Workload struct {
 	Name     string
 	Replicas int
-	// StartTime is how long a pod takes to get ready, and Labels are more labels of its pods.
+	// StartTime is the time that a pod takes to get ready, and Labels are more labels of its pods.
 	StartTime time.Duration
 	Labels    map[string]string
-	// Responder, if given, is what pods name as their controller for EvictionRequests.
+	// Responder, if set, is the controller that pods name for EvictionRequests.
 	Responder string
-	// Toleration, if not zero, is how long pods stay on a node that is lost.
+	// Toleration, if not zero, is how long pods stay on a lost node.
 	Toleration time.Duration
 }
 
-// Manifest is the Deployment.
+// Manifest returns the Deployment.
 func (w Workload) Manifest() string {
 	text := deployment + podTemplate
 	if w.Responder != "" {
@@ -66,7 +65,7 @@ func (w Workload) Manifest() string {
 	return strings.NewReplacer("$NAME", w.Name, "$REPLICAS", strconv.Itoa(w.Replicas), "$LABELS", labels, "$START_TIME", w.StartTime.String()).Replace(text)
 }
 
-// ByZone is a TopologyDisruptionBudget by zone for the pods with a label, with more lines of its
+// ByZone returns a TopologyDisruptionBudget by zone for the pods with a label, with more lines of its
 // spec.
 func ByZone(name, key, value string, spec ...string) string {
 	text := strings.NewReplacer("$NAME", name, "$KEY", key, "$VALUE", value).Replace(byZone)
@@ -76,7 +75,7 @@ func ByZone(name, key, value string, spec ...string) string {
 	return text
 }
 
-// OneAtATime is a PodDisruptionBudget that lets one pod of a workload go at a time.
+// OneAtATime returns a PodDisruptionBudget that allows one pod of a workload down.
 func OneAtATime(workload string) string { return native(workload, "app", workload, 1) }
 
 func native(name, key, value string, maxUnavailable int) string {

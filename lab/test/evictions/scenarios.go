@@ -18,19 +18,20 @@ import (
 
 // BudgetsOptions describe evictions over many budgets.
 type BudgetsOptions struct {
-	// Workloads is how many there are, each with a budget, or with OneBudget all under one.
+	// Workloads is their number. Each has a budget, or with OneBudget all share one.
 	Workloads           int
 	OneBudget           bool
 	InFlight, Evictions int
-	// Died is how often a pod dies by itself.
+	// Died is the interval at which pods die by themselves.
 	Died time.Duration
-	// Midway is called when a third of the evictions were admitted.
+	// Midway is called after a third of the evictions.
 	Midway func(context.Context) error
-	// Hasty ends when all pods are healthy. A reservation that Midway cut off ends two minutes later.
+	// Hasty ends when all pods are healthy. A reservation that Midway interrupted ends two minutes
+	// later.
 	Hasty bool
 }
 
-// BudgetsFigures are what evictions over many budgets measured.
+// BudgetsFigures are the results of evictions over many budgets.
 type BudgetsFigures struct {
 	Figures
 	Report
@@ -40,10 +41,10 @@ type BudgetsFigures struct {
 	Webhook WebhookTimes
 }
 
-// CrowdPods is how many pods each workload of a storm has.
+// CrowdPods is the number of pods of each workload of a storm.
 const CrowdPods = 6
 
-// CrowdWorkloads are the workloads of a storm.
+// CrowdWorkloads returns the workloads of a storm.
 func CrowdWorkloads(number int) []Workload {
 	var all []Workload
 	for i := range number {
@@ -52,8 +53,8 @@ func CrowdWorkloads(number int) []Workload {
 	return all
 }
 
-// crowdBudgets are budgets that each cover as many of the workloads, a third of a zone of them at a
-// time.
+// crowdBudgets returns budgets for a number of workloads each, which allow a third of a zone of them
+// at a time.
 func (o BudgetsOptions) manifests() (manifests []string, expected map[string]int) {
 	expected = map[string]int{}
 	if o.OneBudget {
@@ -101,7 +102,7 @@ func (f *Field) EvictCrowd(ctx context.Context, o BudgetsOptions) (figures Budge
 	if o.Midway != nil {
 		beside.Go(func() {
 			failed = kube.Wait(ctx, "a third of the evictions", func(ctx context.Context) (string, error) {
-				_, err := calls.Total(ctx) // the counts of a pod that ends are kept
+				_, err := calls.Total(ctx) // this keeps the counts of pods that end
 				if n := storm.Progress(); n < o.Evictions/3 {
 					return fmt.Sprintf("%d were admitted", n), err
 				}
@@ -131,7 +132,7 @@ func (f *Field) EvictCrowd(ctx context.Context, o BudgetsOptions) (figures Budge
 	return figures, err
 }
 
-// settled waits until evictions have left nothing behind, or in haste nothing that a pod shows.
+// settled waits until evictions have left nothing behind, or with Hasty nothing that a pod shows.
 func (f *Field) settled(ctx context.Context, o BudgetsOptions) error {
 	if !o.Hasty {
 		return f.AtRest(ctx)
@@ -144,9 +145,9 @@ func (f *Field) settled(ctx context.Context, o BudgetsOptions) error {
 	return nil
 }
 
-// EvictNatively evicts pods of CrowdWorkloads as EvictCrowd does, under PodDisruptionBudgets that let
-// as many pods of the namespace go at a time: what clients, the API server and the controllers of
-// Kubernetes get done in the same lab without Vicinity.
+// EvictNatively evicts pods of CrowdWorkloads like EvictCrowd, under PodDisruptionBudgets that allow
+// as many pods of the namespace at a time. It shows what clients, the API server and Kubernetes'
+// controllers can do in the same lab without Vicinity.
 func (f *Field) EvictNatively(ctx context.Context, o BudgetsOptions) (figures Figures, err error) {
 	const zones = 3
 	var manifests strings.Builder
@@ -187,31 +188,31 @@ func (f *Field) EvictNatively(ctx context.Context, o BudgetsOptions) (figures Fi
 	return (&Storm{API: f.Client, History: h, InFlight: o.InFlight, Evictions: o.Evictions, Died: o.Died}).Run(ctx)
 }
 
-// RecycleOptions describe how a service is moved to other nodes.
+// RecycleOptions describe the move of a service to other nodes.
 type RecycleOptions struct {
 	Pods      int
 	StartTime time.Duration
 	// Budget is a manifest for the pods with the label app=service.
 	Budget string
-	// Nodes, if not 0, is how many of the nodes without network are used.
+	// Nodes, if not 0, limits the nodes without network.
 	Nodes int
 	// Within, if not zero, ends the drains early.
 	Within time.Duration
-	// Patient calls kubectl drain again where it gave up.
+	// Patient runs kubectl drain again where it gave up.
 	Patient bool
 }
 
-// RecycleFigures are what it took to move a service.
+// RecycleFigures are the results of the move.
 type RecycleFigures struct {
 	Took   time.Duration
 	Moved  int
 	Report Report
-	// GaveUp is how often kubectl drain gave up, and was called again.
+	// GaveUp is how often kubectl drain gave up, and was run again.
 	GaveUp int
 }
 
-// Recycle moves a service that is spread over three zones from a half of each zone's nodes to the
-// other half, by draining all of the first at once with kubectl.
+// Recycle moves a service that is spread over three zones from one half of each zone's nodes to the
+// other, by draining the first half at once with kubectl.
 func (f *Field) Recycle(ctx context.Context, o RecycleOptions) (figures RecycleFigures, err error) {
 	var first, second, unused []string
 	zones := f.Zones()
@@ -270,12 +271,13 @@ func (f *Field) Recycle(ctx context.Context, o RecycleOptions) (figures RecycleF
 	return figures, nil
 }
 
-// RetryFigures are what drainers that are refused all the time cost.
+// RetryFigures are the costs of drainers that are refused all the time.
 type RetryFigures struct {
 	Refused int
-	// Admitted are evictions of pods that were going already. The history shows that no other was admitted.
+	// Admitted are evictions of terminating pods. The history shows that no other eviction was
+	// admitted.
 	Admitted int
-	// Failed are those that were not answered in time, and so not evicted either.
+	// Failed are evictions without an answer in time.
 	Failed  int
 	Failure string // of one of them
 	Times   []time.Duration
@@ -284,8 +286,8 @@ type RetryFigures struct {
 	Writes  int // of budgets
 }
 
-// Retry has a drainer that knows nothing of budgets ask every second for the eviction of a pod on
-// each of some nodes. Budgets that allow none refuse all, of workloads with the expected replicas.
+// Retry makes a drainer, which knows nothing of budgets, request the eviction of a pod on each of some
+// nodes every second. Budgets that allow none refuse all, for workloads with the expected replicas.
 func (f *Field) Retry(ctx context.Context, during time.Duration, pods []string, expected map[string]int) (figures RetryFigures, err error) {
 	h, err := f.Follow(ctx)
 	if err != nil {
@@ -327,7 +329,7 @@ func (f *Field) Retry(ctx context.Context, during time.Duration, pods []string, 
 					figures.Times = append(figures.Times, took)
 				case err == nil:
 					figures.Admitted++
-				default: // on a machine that does too much
+				default: // on an overloaded machine
 					figures.Failed++
 					figures.Failure = err.Error()
 				}

@@ -13,15 +13,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Storm evicts pods of a namespace, any that is healthy, many at a time, without a pause
-// and without a look at the budgets.
+// Storm evicts healthy pods of a namespace, many at a time, without a pause and without regard to the
+// budgets.
 type Storm struct {
 	API     kubernetes.Interface
 	History *History
-	// InFlight is how many evictions are asked for at a time, Evictions how many have to be
-	// admitted in all; if it is 0, End says so later.
+	// InFlight is the number of concurrent evictions, Evictions the number to admit in all; if it is
+	// 0, End sets it later.
 	InFlight, Evictions int
-	// Died, if not zero, is how often a pod is deleted at once, as if its node had failed.
+	// Died, if not zero, is the interval at which a pod is deleted at once, as if its node had failed.
 	Died time.Duration
 
 	mu      sync.Mutex
@@ -29,11 +29,11 @@ type Storm struct {
 	figures Figures
 }
 
-// Figures are what a storm measured.
+// Figures are the results of a storm.
 type Figures struct {
 	Admitted, Refused int
-	// Gone are pods that had gone before their eviction came to it, Failed are evictions without
-	// such an answer, and Deaths are pods that the storm deleted.
+	// Gone are pods that were gone before their eviction, Failed are evictions without such an answer,
+	// and Deaths are pods that the storm deleted.
 	Gone, Failed, Deaths int
 	Failures             []string // some of them
 	// Times are those of evictions that were admitted or refused.
@@ -41,7 +41,7 @@ type Figures struct {
 	Took  time.Duration
 }
 
-// PerSecond is how many evictions were admitted in a second.
+// PerSecond is the number of admitted evictions per second.
 func (f Figures) PerSecond() float64 { return float64(f.Admitted) / f.Took.Seconds() }
 
 // Add joins two storms that came one after the other.
@@ -51,7 +51,7 @@ func (f Figures) Add(g Figures) Figures {
 	return f
 }
 
-// Progress is how many evictions have been admitted so far.
+// Progress is the number of admitted evictions so far.
 func (s *Storm) Progress() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Storm) Run(ctx context.Context) (Figures, error) {
 	return s.figures, nil
 }
 
-// idlePause is how long to wait when no pod is healthy.
+// idlePause is the pause while no pod is healthy.
 const idlePause = 5 * time.Millisecond
 
 func (s *Storm) once(ctx context.Context) {
@@ -118,7 +118,7 @@ func (s *Storm) once(ctx context.Context) {
 		return
 	}
 	begun := time.Now()
-	// Without a precondition, as kubectl drain does it.
+	// Without a precondition, like kubectl drain.
 	err := s.API.PolicyV1().Evictions(s.History.namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: s.History.namespace}})
 	took := time.Since(begun)
 	s.mu.Lock()

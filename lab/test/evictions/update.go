@@ -19,22 +19,23 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// Updater is what updates a StatefulSet.
+// Updater updates a StatefulSet.
 type Updater string
 
 // The updaters.
 const (
 	// ByRollout is a DomainRollout, a zone at a time.
 	ByRollout Updater = "vicinity"
-	// ByNative is the StatefulSet's own rolling update, a pod at a time, and ByNativeMax the same with as
-	// many pods at a time as a zone has.
+	// ByNative is the StatefulSet's own rolling update, a pod at a time, and ByNativeMax the same with
+	// as many pods at a time as a zone has.
 	ByNative    Updater = "native"
 	ByNativeMax Updater = "native-max"
-	// ByEvictor is a controller of the test that knows no zones, and evicts all that it is let.
+	// ByEvictor is a controller of the test that ignores zones, and evicts every pod that budgets
+	// allow.
 	ByEvictor Updater = "evictor"
 )
 
-// UpdateOptions describe how a StatefulSet that is spread over three zones is updated.
+// UpdateOptions describe the update of a StatefulSet that is spread over three zones.
 type UpdateOptions struct {
 	By        Updater
 	Pods      int
@@ -43,27 +44,27 @@ type UpdateOptions struct {
 	Within time.Duration
 }
 
-// UpdateFigures are what it took.
+// UpdateFigures are the results of an update.
 type UpdateFigures struct {
 	UpdateOptions
 	Took    time.Duration
-	Updated int // pods; fewer than all if it ended early
+	Updated int // fewer than all if it ended early
 	Waves   Waves
-	// Calls are the requests to the API server about pods and what updates them, by its own count.
+	// Calls are the requests about pods and their updaters, as the API server counts them.
 	Calls float64
-	// Refused is how often an eviction of ByEvictor was refused.
+	// Refused is the number of refused evictions of ByEvictor.
 	Refused int
 }
 
-// Whole is how long the update of all pods takes, at the pace that was measured.
+// Whole is the time for all pods, at the measured pace.
 func (f UpdateFigures) Whole() time.Duration {
 	return f.Took * time.Duration(f.Pods) / time.Duration(max(1, f.Updated))
 }
 
-// CallsPerPod is the number of requests for each pod that was updated.
+// CallsPerPod is the number of requests per updated pod.
 func (f UpdateFigures) CallsPerPod() float64 { return f.Calls / float64(max(1, f.Updated)) }
 
-// Result is a line for programs.
+// Result returns a RESULT line.
 func (f UpdateFigures) Result() string {
 	return fmt.Sprintf("RESULT rollout=%s seconds=%.0f zones_down_max=%d api_calls_per_pod=%.1f pods=%d updated=%d refused=%d",
 		f.By, f.Whole().Seconds(), f.Waves.MostDomains, f.CallsPerPod(), f.Pods, f.Updated, f.Refused)
@@ -122,7 +123,7 @@ func (f *Field) Update(ctx context.Context, o UpdateOptions) (figures UpdateFigu
 	if o.By == ByEvictor {
 		evictor.Go(func() { figures.Refused = f.evictOld(limited, h, old) })
 	}
-	// The history says it without a request that would be counted.
+	// Reading the history costs no counted request.
 	err = kube.Wait(limited, "all pods to be updated", func(context.Context) (string, error) {
 		if figures.Updated = h.healthyBut(old); figures.Updated < o.Pods {
 			return fmt.Sprintf("%d of %d are", figures.Updated, o.Pods), nil
@@ -144,7 +145,8 @@ func (f *Field) Update(ctx context.Context, o UpdateOptions) (figures UpdateFigu
 	return figures, nil
 }
 
-// fleetReady waits until all pods are ready and what updates them has seen that, and returns their revision.
+// fleetReady waits until all pods are ready and their updater has seen that, and returns their
+// revision.
 func (f *Field) fleetReady(ctx context.Context, pods int) (revision string, err error) {
 	err = kube.Wait(ctx, "all pods to be ready", func(ctx context.Context) (string, error) {
 		set, err := f.AppsV1().StatefulSets(f.Namespace).Get(ctx, fleet, metav1.GetOptions{})
@@ -173,10 +175,12 @@ func (f *Field) noPods(ctx context.Context) error {
 	})
 }
 
-// counted are the resources whose requests are counted. Nodes, their leases and what runs beside an update are not among them.
+// counted are the resources whose requests are counted, without nodes, their Leases and other
+// unrelated ones.
 var counted = []string{"pods", "statefulsets", "controllerrevisions", "domainrollouts", "topologydisruptionbudgets", "events"}
 
-// requests is how many requests about them the API server has taken, but for watches, which cost it once.
+// requests returns the API server's number of requests about these resources, except watches, which
+// are few.
 func (f *Field) requests(ctx context.Context) (total float64, err error) {
 	text, err := f.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -198,7 +202,7 @@ func (f *Field) requests(ctx context.Context) (total float64, err error) {
 	return total, nil
 }
 
-// healthyBut counts the healthy pods of the StatefulSet that are of another revision.
+// healthyBut counts the healthy pods of the StatefulSet with another revision.
 func (h *History) healthyBut(revision string) (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,7 +214,7 @@ func (h *History) healthyBut(revision string) (n int) {
 	return n
 }
 
-// anyOf is a healthy pod of a revision, chosen by chance, of which may says that it may be asked for.
+// anyOf returns a random healthy pod of a revision that may accepts.
 func (h *History) anyOf(revision string, may func(pod) bool) (pod, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,13 +227,13 @@ func (h *History) anyOf(revision string, may func(pod) bool) (pod, bool) {
 }
 
 const (
-	// leastPause and mostPause are how long the evictor asks for no pod of a zone after a refusal there.
+	// Limits of the evictor's pause for a zone after a refusal.
 	leastPause = 100 * time.Millisecond
 	mostPause  = 5 * time.Second
 )
 
-// evictOld evicts the pods of a revision in any order, until the context ends. Of a zone whose pod was refused it asks for none
-// for a while, which doubles with each refusal and is shorter by chance.
+// evictOld evicts the pods of a revision in any order, until the context ends. After a refusal it
+// pauses for the pod's zone. The pause doubles with each refusal and is shortened at random.
 func (f *Field) evictOld(ctx context.Context, h *History, revision string) (refused int) {
 	zones := Domains(f.Shape)
 	asked := map[types.UID]bool{}

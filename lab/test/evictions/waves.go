@@ -10,21 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Waves is what an update by domains did, from the history of pods alone.
+// Waves is the course of an update by domains, from the history of pods alone.
 type Waves struct {
-	// Evictions is how many pods were evicted, and Deletions how many were deleted otherwise.
+	// Evictions is the number of evicted pods, and Deletions that of pods that were deleted otherwise.
 	Evictions, Deletions int
-	// MostDown is the highest number of pods of one domain that were down at a time, once the update
+	// MostDown is the highest number of pods of one domain that were down at a time, after the update
 	// had taken one, and MostDomains that of domains.
 	MostDown, MostDomains int
-	// Order has the domains in the order in which pods were taken, each as often as it was its turn.
+	// Order has the domains in the order in which pods were taken, once for each turn.
 	Order []string
 
 	gaps int
 }
 
-// Waves replays what happened to the pods with some labels, whose number in each domain of nodes does
-// not change but for replacements.
+// Waves replays the history of pods with some labels. Their number in each domain of nodes is constant
+// except for replacements.
 func (h *History) Waves(labels, domains map[string]string) Waves {
 	h.mu.Lock()
 	events := slices.Clone(h.events)
@@ -81,7 +81,7 @@ func waves(events []event, labels, domains map[string]string) Waves {
 	return w
 }
 
-// take notes that a pod of a domain was taken, and what is down since.
+// take records that a pod of a domain was taken, and what is down since.
 func (w *Waves) take(domain string, down map[string]int) {
 	if n := len(w.Order); n == 0 || w.Order[n-1] != domain {
 		w.Order = append(w.Order, domain)
@@ -96,13 +96,13 @@ func (w *Waves) take(domain string, down map[string]int) {
 	w.MostDomains = max(w.MostDomains, disturbed)
 }
 
-// Limits are what an update has to keep to. Of what is 0 or empty nothing is said.
+// Limits are limits of an update. Zero or empty ones are not checked.
 type Limits struct {
 	Evictions, Down, Domains int
 	Order                    []string
 }
 
-// Err is an error if an update did not keep to its limits, or deleted a pod.
+// Err returns an error if an update broke its limits, or deleted a pod.
 func (w Waves) Err(l Limits) error {
 	var wrong []string
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// update is the history of two pods in each of two domains, of which some are evicted and come back.
+// update is the history of two pods in each of two domains, some of which are evicted and replaced.
 type update struct {
 	events  []event
 	version uint64

@@ -12,11 +12,11 @@ import (
 	"vicinity.dev/vicinity/lab"
 )
 
-// WebhookTimes are how often the API server waited how long for the webhook of evictions: the
-// number of calls up to each time in seconds.
+// WebhookTimes are the API server's waiting times for the eviction webhook: the number of calls up to
+// each time in seconds.
 type WebhookTimes map[float64]float64
 
-// ReadWebhookTimes reads those since the API server started.
+// ReadWebhookTimes reads the times since the API server started.
 func ReadWebhookTimes(ctx context.Context, client *lab.Client) (WebhookTimes, error) {
 	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func parseWebhookTimes(metrics string) (WebhookTimes, error) {
 	return times, nil
 }
 
-// Since are the calls after an earlier reading.
+// Since returns the calls after an earlier reading.
 func (w WebhookTimes) Since(before WebhookTimes) WebhookTimes {
 	since := WebhookTimes{}
 	for bound, n := range w {
@@ -57,10 +57,10 @@ func (w WebhookTimes) Since(before WebhookTimes) WebhookTimes {
 	return since
 }
 
-// Calls are how many there were.
+// Calls is the number of calls.
 func (w WebhookTimes) Calls() float64 { return w[math.Inf(1)] }
 
-// Quantile is the least bound that a share of the calls did not exceed.
+// Quantile returns the smallest bound that a share of the calls did not exceed.
 func (w WebhookTimes) Quantile(share float64) time.Duration {
 	all := w.Calls()
 	var bounds []float64
