@@ -1,18 +1,17 @@
-// Command disruption measures what budgets by failure domain cost and what they save, in a lab of
-// three zones whose pods are evicted are objects on nodes without network, with two replicas of the
-// controller that run in pods of their own:
+// Command disruption measures the costs and the savings of budgets by failure domain. Its lab has
+// three zones. The pods that it evicts are objects on nodes without network. Two replicas of the
+// controller run in real pods. It measures:
 //
 //   - evictions, 200 at a time, over 100 budgets and then over one, while pods die and come back and
-//     one replica is killed. The history of the API shows whether any was admitted beyond a budget.
-//   - a service of 420 pods that moves to other nodes as those that it is on are drained: under a
-//     PodDisruptionBudget with maxUnavailable 1, and a zone at a time under a TopologyDisruptionBudget.
-//   - a StatefulSet of 420 pods that gets a new template: by a DomainRollout, a zone at a time, by a small
-//     controller that evicts whatever it is let, and by its own rolling update, a pod at a time and as many
-//     as a zone has.
-//   - drainers of 500 nodes that know nothing of budgets by domain, and ask every second for what
-//     is refused.
+//     one replica is killed. The history of the API shows whether any exceeded a budget.
+//   - a service of 420 pods whose nodes are drained: under a PodDisruptionBudget with
+//     maxUnavailable 1, and a zone at a time under a TopologyDisruptionBudget.
+//   - a StatefulSet of 420 pods that gets a new template: by a DomainRollout, a zone at a time; by a
+//     small controller that evicts every pod that budgets permit; and by its own rolling update, a
+//     pod at a time and as many as a zone has.
+//   - drainers of 500 nodes that ignore budgets by domain and repeat refused requests every second.
 //
-// "make bench-disruption" runs it. The lab is its own and is removed at the end.
+// "make bench-disruption" runs it in a lab of its own and removes the lab at the end.
 package main
 
 import (
@@ -69,7 +68,7 @@ func main() {
 	b := &bench{}
 	flags := flag.NewFlagSet("bench-disruption", flag.ContinueOnError)
 	named := flags.String("size", "short", "how much of everything: short or full")
-	flags.IntVar(&b.inFlight, "in-flight", 200, "`number` of evictions that are asked for at a time")
+	flags.IntVar(&b.inFlight, "in-flight", 200, "`number` of evictions requested at a time")
 	number := flags.Int("evictions", 0, "`number` of evictions over budgets in all; 0 is as many as -size says")
 	flags.BoolVar(&b.storm, "storm", false, "only evict over 100 budgets and over one, without the death of a replica")
 	meter.Main(flags, func(ctx context.Context, r *meter.Run) (fmt.Stringer, error) {

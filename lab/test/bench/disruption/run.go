@@ -130,7 +130,7 @@ func (b *bench) refuse(ctx context.Context) error {
 	for i := range refused {
 		names = append(names, refused[i].Name)
 	}
-	b.Say("%d drainers ask in vain", len(names))
+	b.Say("%d drainers are refused", len(names))
 	b.figures.retry, err = idle.Retry(ctx, b.retry, names, map[string]int{w.Name: w.Replicas})
 	return err
 }

@@ -158,5 +158,5 @@ func (p *Program) memory(file, field string) (int64, error) {
 			return kib << 10, nil
 		}
 	}
-	return 0, fmt.Errorf("the kernel does not say the %s of the process", field)
+	return 0, fmt.Errorf("the kernel does not report %s of the process", field)
 }

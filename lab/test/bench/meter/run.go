@@ -86,7 +86,7 @@ func (r *Run) takeDown(ctx context.Context) error {
 	if r.Cluster == nil {
 		return nil
 	}
-	// Even if the context has ended.
+	// The lab is removed even if the context has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	return r.Cluster.Down(ctx)

@@ -99,7 +99,7 @@ func readAnswers(output io.Reader) (answers, error) {
 			}
 			seconds, err := strconv.ParseFloat(fields[3], 64)
 			if err != nil {
-				return a, fmt.Errorf("dnsperf says %q: %w", line, err)
+				return a, fmt.Errorf("dnsperf printed %q: %w", line, err)
 			}
 			a.latencies = append(a.latencies, time.Duration(seconds*float64(time.Second)))
 			continue
@@ -125,7 +125,7 @@ func readAnswers(output io.Reader) (answers, error) {
 			continue
 		}
 		if err != nil {
-			return a, fmt.Errorf("dnsperf says %q: %w", line, err)
+			return a, fmt.Errorf("dnsperf printed %q: %w", line, err)
 		}
 		found[name] = true
 	}
@@ -134,7 +134,7 @@ func readAnswers(output io.Reader) (answers, error) {
 	}
 	for _, name := range []string{"Queries sent", "Queries completed", "Queries lost", "Queries per second"} {
 		if !found[name] {
-			return a, fmt.Errorf("dnsperf does not say %q", name)
+			return a, fmt.Errorf("dnsperf did not print %q", name)
 		}
 	}
 	return a, nil

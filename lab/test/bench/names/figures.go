@@ -131,7 +131,7 @@ func (f *figures) list(text *strings.Builder) {
 		passed.perSecond, passed.p99, passed.cpu, chosen.perSecond, chosen.p99, chosen.cpu)
 }
 
-// ratios are the worst of some contests.
+// ratios has the worst ratio over several contests.
 type ratios struct{ perSecond, p99, cpu float64 }
 
 func (f *figures) worst(mixes ...string) ratios {

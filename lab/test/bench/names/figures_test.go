@@ -36,6 +36,6 @@ func TestRatioIsOfRounds(t *testing.T) {
 		t.Errorf("the median is %v, want 2.5", got)
 	}
 	if got := median(nil); !math.IsNaN(got) {
-		t.Errorf("the median of nothing is %v", got)
+		t.Errorf("the median without values is %v", got)
 	}
 }

@@ -15,7 +15,7 @@
 // Memory is measured for each server after the same queries, and for a CoreDNS that watches all pods,
 // as with "pods verified".
 //
-// "make bench-names" runs it. The lab is its own and is removed at the end.
+// "make bench-names" runs it in a lab of its own and removes the lab at the end.
 package main
 
 import (

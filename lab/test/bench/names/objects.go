@@ -111,7 +111,7 @@ func newSlice(service *corev1.Service, first, pods, nodes int) *discoveryv1.Endp
 	return slice
 }
 
-// newGroup is the group of a headless Service that prefers its zone.
+// newGroup returns the group of a headless Service that prefers its zone.
 func newGroup(slice *discoveryv1.EndpointSlice) *v1alpha1.EndpointGroup {
 	service := slice.Labels[discoveryv1.LabelServiceName]
 	group := &v1alpha1.EndpointGroup{}

@@ -25,7 +25,7 @@ const (
 type bench struct {
 	*meter.Run
 	pods, nodes int
-	// profiles is the folder for profiles; empty means none.
+	// profiles is the folder for profiles; empty turns them off.
 	profiles string
 	untyped  dynamic.Interface
 	figures  figures

@@ -36,7 +36,7 @@ type cluster struct {
 	ends [2]end
 	// made is the number of Services.
 	made int
-	// live is the address of the Service whose endpoint listens.
+	// live is the address of the live Service, whose endpoint listens.
 	live netip.AddrPort
 }
 
@@ -48,7 +48,7 @@ type end struct {
 	listener net.Listener
 }
 
-// bringUp makes the lab, with the Service whose endpoint listens.
+// bringUp makes the lab and the live Service.
 func (c *cluster) bringUp(ctx context.Context) error {
 	err := c.Up(ctx, shape.Options{NodesPerZone: []int{1}, Proxy: string(shape.ProxyNone)}, nil)
 	if err != nil {
@@ -219,7 +219,6 @@ func (c *cluster) readGroups(ctx context.Context) (weightedServices, endpoints i
 	}
 }
 
-// groupResource are the groups.
 var groupResource = v1alpha1.GroupVersion.WithResource("endpointgroups")
 
 // look is the interval of counting all objects, which costs the API server time, too.

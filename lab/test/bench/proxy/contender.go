@@ -15,7 +15,6 @@ import (
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// The contenders.
 const (
 	kubeProxy = "kube-proxy"
 	vicinity  = "vicinity"

@@ -59,7 +59,7 @@ type received struct {
 	load             string
 }
 
-// of finds the contest of a proxy with a number of Services.
+// of returns the contest of a proxy with a number of Services, and makes it if needed.
 func (f *figures) of(proxy string, services int) *contest {
 	for _, c := range f.contests {
 		if c.proxy == proxy && c.services == services {

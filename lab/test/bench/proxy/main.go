@@ -1,21 +1,21 @@
-// Command proxy measures what a node's proxy costs and how fast it is: kube-proxy and
-// vicinity-proxy take turns on a node of a lab with thousands of Services, as objects of a
-// real API server, and one Service whose endpoint really listens.
+// Command proxy compares the speed and the costs of the proxies of a node. kube-proxy and
+// vicinity-proxy take turns on a node of a lab with thousands of Services, as objects of a real API
+// server, and one live Service whose endpoint listens.
 //
-// Both clocks start when the change of an EndpointSlice is sent, and stop when a new
-// connection from the node reaches the new endpoint. With vicinity-proxy the change goes
-// through vicinity-controller and an EndpointGroup; how long it takes from the group's own
-// write is measured too, which kube-proxy knows nothing of.
+// The time of a change begins when the change of an EndpointSlice is sent. It ends when a new
+// connection from the node reaches the new endpoint. With vicinity-proxy the change passes through
+// vicinity-controller and an EndpointGroup. Changes of the group itself, which kube-proxy does not
+// know, are measured too.
 //
-// Each has the flags that it has by default, but for what is the kernel's as a whole. CPU
-// is that of the proxy and of the programs it starts, from before the first of many changes
-// to after the last. Memory is what is resident after all changes. Each connection through
-// the cluster IP is followed by one to the endpoint itself, as a control; each has a source
-// port of its own, and the kernel remembers none when they begin. At last both proxies run at
-// the same time, each on a node of its own, and connections by the rules of either alternate. Beside the figures
-// stands the load of the machine during them, of which this benchmark is a part.
+// Each proxy has its default flags, except those for settings of the whole kernel. CPU is that of
+// the proxy and of its child processes during many changes. Memory is resident memory after all
+// changes. As a control, each connection through the cluster IP is followed by one to the endpoint
+// itself. Each connection has a source port of its own, and the kernel's connection table is empty
+// at the start. At the end both proxies run at the same time, each on its own node, and connections
+// by the rules of either alternate. Figures show the load of the machine, which includes this
+// benchmark.
 //
-// "make bench-proxy" runs it. The lab is its own and is removed at the end.
+// "make bench-proxy" runs it in a lab of its own and removes the lab at the end.
 package main
 
 import (
@@ -29,25 +29,25 @@ import (
 )
 
 const (
-	// changes is how often the endpoints of a Service change under vicinity-proxy in each round, and
-	// peerChanges under kube-proxy, which takes seconds for each. costly is how often they
-	// do under vicinity-proxy once more while its CPU is measured.
+	// changes is the number of changes of a Service in each round under vicinity-proxy, and
+	// peerChanges under kube-proxy, which takes seconds for each. costly more changes follow under
+	// vicinity-proxy while its CPU is measured.
 	changes, peerChanges, costly = 200, 10, 100
-	// connects is how many connections are opened to see how long that takes.
+	// connects is the number of connections that are timed.
 	connects = 5000
-	// races is how often both proxies are measured at the same time, for that alone.
+	// races is how often both proxies run at the same time.
 	races = 3
-	// maxServices is how many there are addresses for.
+	// There are addresses for maxServices.
 	maxServices = 50000
 )
 
 type options struct {
 	sizes  []int
 	rounds int
-	// endpoints is how many one Service gets in the end, 0 for none.
+	// endpoints is the number of endpoints that one Service gets at the end, 0 for none.
 	endpoints int
-	// subsets is whether traffic that stays in its zone is measured too, peer whether kube-proxy is,
-	// and weights whether Services whose endpoints have weights are.
+	// subsets adds traffic that stays in its zone, weights adds Services whose endpoints have
+	// weights, and peer adds kube-proxy.
 	subsets, peer, weights bool
 }
 

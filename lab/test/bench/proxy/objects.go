@@ -18,7 +18,6 @@ const (
 	perNamespace = 100
 	perService   = 10
 	perSlice     = 1000
-	// servicePort and endpointPort are the ports of all Services and endpoints.
 	servicePort  = 80
 	endpointPort = 18080
 )

@@ -104,7 +104,7 @@ func times(ctx context.Context, number int, ways ...way) ([]connections, error) 
 		closeAll(sockets)
 		for i := range all {
 			if one := &all[i]; 100*one.failed > number {
-				return nil, fmt.Errorf("%d of %d connections to %s have failed: %w", one.failed, number, ways[i].to, one.last)
+				return nil, fmt.Errorf("%d of %d connections to %s failed: %w", one.failed, number, ways[i].to, one.last)
 			}
 		}
 	}
@@ -197,7 +197,7 @@ func newSocket(patience time.Duration) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	limit := unix.NsecToTimeval(patience.Nanoseconds())
+	limit := unix.NsecToTimeval(timeout.Nanoseconds())
 	for _, option := range []int{unix.SO_SNDTIMEO, unix.SO_RCVTIMEO} {
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &limit); err != nil {
 			return 0, errors.Join(err, unix.Close(fd))

@@ -35,7 +35,7 @@ func (b *bench) race(ctx context.Context) error {
 	return nil
 }
 
-// raceOnce measures once, with kube-proxy on one node and vicinity-proxy on another.
+// raceOnce measures with kube-proxy on one node and vicinity-proxy on the other.
 func (b *bench) raceOnce(ctx context.Context, target end, peerNode, ownNode shape.Node) (err error) {
 	b.Say("both proxies, kube-proxy on %s and vicinity-proxy on %s", peerNode.Name, ownNode.Name)
 	var ways []way

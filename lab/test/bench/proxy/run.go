@@ -40,7 +40,7 @@ type bench struct {
 	cluster *cluster
 	prober  prober
 	figures figures
-	// turn counts changes: each is to the other end.
+	// turn counts changes. Each change leads to the other end.
 	turn int
 	// handed means that Services may be vicinity-proxy's.
 	handed bool
@@ -53,7 +53,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if err != nil && len(b.figures.contests) > 0 {
-			b.Say("not all was measured; what was:\n%s", b.figures.String())
+			b.Say("the benchmark ended early; its figures so far:\n%s", b.figures.String())
 		}
 	}()
 	b.prober = prober{shape.NodeNamespace(b.Cluster.Shape().Name, b.cluster.node.Index)}
@@ -128,7 +128,7 @@ func (b *bench) measurePeer(ctx context.Context, figures *contest) error {
 	})
 }
 
-// handBack gives Services back to kube-proxy, which needs no controller then.
+// handBack gives Services back to kube-proxy, which then runs without the controller.
 func (b *bench) handBack(ctx context.Context) error {
 	if !b.handed {
 		return nil
@@ -189,7 +189,7 @@ func (b *bench) withController(ctx context.Context, groups bool, do func(stop fu
 		program, "--kubeconfig", b.Cluster.Kubeconfig(), "--namespace", "vicinity-system",
 		"--leader-elect=false", "--health-probe-bind-address", "0", "--metrics-bind-address", "0",
 		"--kube-api-qps", "2000", "--kube-api-burst", "4000", "--hand-back-grace", "0s", fmt.Sprintf("--groups=%t", groups),
-		// A Service is handed over when the proxies of all these nodes have it.
+		// A Service is handed over when the proxies of all these nodes have programmed it.
 		"--proxy-nodes", corev1.LabelHostname + "=" + b.cluster.node.Name,
 	}
 	controller, err := meter.Start("controller", "", b.Folder, b.Lost, args...)
@@ -225,7 +225,7 @@ func (b *bench) served(ctx context.Context, number int) error {
 	defer cancel()
 	return b.cluster.until(ctx, "the hand-over", func(n counted) string {
 		if n.served != number || n.passing > 0 {
-			return fmt.Sprintf("%d of %d Services are handed over, and %d groups say that they are being", n.served, number, n.passing)
+			return fmt.Sprintf("%d of %d Services are handed over, and %d groups are of Services that are being handed over", n.served, number, n.passing)
 		}
 		return ""
 	})

@@ -61,7 +61,7 @@ func (c *change) see(before, after *discoveryv1.EndpointSlice, now time.Time) {
 	case !c.adds:
 		c.answered = now
 	case has != nil && (hasHints(has) || !slices.ContainsFunc(after.Endpoints, isHinted)):
-		// A plan that no longer fits is withdrawn: then no endpoint has hints.
+		// When a plan no longer fits, the controller withdraws it and no endpoint has hints.
 		c.answered = now
 	}
 }
@@ -77,7 +77,7 @@ func find(slice *discoveryv1.EndpointSlice, address string) *discoveryv1.Endpoin
 	return nil
 }
 
-// changes alternately add and remove an endpoint, each of another Service that has hints.
+// changes alternately add and remove an endpoint. Each is of another Service with hints.
 func (b *bench) changes(n int) ([]*change, error) {
 	b.observer.mu.Lock()
 	defer b.observer.mu.Unlock()
@@ -95,7 +95,7 @@ func (b *bench) changes(n int) ([]*change, error) {
 		}
 	}
 	if len(all) < n {
-		return nil, fmt.Errorf("of %d Services %d have hints, too few for %d changes", len(b.plans), len(all), n)
+		return nil, fmt.Errorf("%d of %d Services have hints, too few for %d changes", len(all), len(b.plans), n)
 	}
 	return all, nil
 }

@@ -1,6 +1,6 @@
 // Command routing measures the routing controller at scale, against a real API server with
-// thousands of nodes, Services and slices as objects: how long it takes to write all hints,
-// what that costs, and how long a change of a slice waits for its hints.
+// thousands of nodes, Services and slices as objects: the time to write all hints, its costs, and
+// how long a change of a slice waits for its hints.
 //
 // "make bench-routing" runs it in a lab of its own.
 package main
@@ -30,7 +30,7 @@ const (
 	// another Service.
 	rate     = 20
 	changing = 30 * time.Second
-	// convergeTime limits the time until the controller is done, generously.
+	// convergeTime generously limits the time until all hints and conditions are written.
 	convergeTime = 20 * time.Minute
 	// quietTime is how long a controller that is done writes nothing, pollPeriod the interval of
 	// checking that, which costs it time too.
@@ -41,7 +41,7 @@ const (
 type bench struct {
 	*meter.Run
 	size
-	// flags are more flags of the controller, profiles is the folder for profiles.
+	// flags are added to the controller's. profiles is the folder for profiles.
 	flags, profiles string
 
 	*planner

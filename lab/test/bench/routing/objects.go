@@ -13,12 +13,12 @@ import (
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// perNamespace is the number of Services per namespace, and perSlice the number of endpoints per
-// slice, as in Kubernetes.
+// perNamespace is the number of Services per namespace, perSlice the number of endpoints per slice,
+// as in Kubernetes.
 const perNamespace, perSlice = 100, 100
 
-// endpointsOf is the number of endpoints of a Service: mostly 6, for every tenth 30, and
-// for every hundredth 190 in two slices; 10 on average.
+// endpointsOf returns the number of endpoints of a Service: 190 in two slices for every hundredth,
+// 30 for every other tenth, 6 for the rest; 10 on average.
 func endpointsOf(service int) int {
 	switch {
 	case service%100 == 0:
@@ -29,8 +29,8 @@ func endpointsOf(service int) int {
 	return 6
 }
 
-// policy keeps all Services of a namespace in their zones. Annotations alone would leave
-// the small ones balanced.
+// policy keeps all Services of a namespace in their zones. Annotations alone would leave the small
+// ones balanced.
 const policy = `
 apiVersion: vicinity.dev/v1alpha1
 kind: RoutingPolicy

@@ -35,17 +35,17 @@ type observer struct {
 }
 
 type observed struct {
-	// bare counts endpoints without hints, endpoints all of them.
+	// bare counts the endpoints without hints.
 	bare, endpoints int
 	// reason is that of the condition, or empty.
 	reason string
-	// change is one in progress, or nil.
+	// change is the change in progress, or nil.
 	change *change
 }
 
 func (o *observed) hinted() bool { return o.endpoints > 0 && o.bare == 0 }
 
-// done reports whether the Service has hints, or its condition says that it gets none.
+// done reports whether the Service has hints, or a condition that says why it gets none.
 func (o *observed) done() bool {
 	return o.hinted() || o.reason != "" && o.reason != "Allocated"
 }

@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// somePlans are Services on nodes of three zones.
+// somePlans returns Services on nodes of three zones.
 func somePlans(t *testing.T, n int) (*planner, []plan) {
 	t.Helper()
 	s, err := shape.FromOptions(shape.Options{Name: "test", NodesPerZone: []int{0}, FakeNodes: 10})
