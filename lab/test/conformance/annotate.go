@@ -25,19 +25,19 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// annotator annotates the Services that tests make, as a webhook of the API servers: the tests
-// do not know Vicinity. It also sees what Vicinity writes to the Services then.
+// annotator is a webhook that annotates the Services of tests, because the tests do not know
+// Vicinity. It also records Vicinity's writes to these Services.
 type annotator struct {
-	// handOver asks for vicinity-proxy, prefer for traffic within zones.
+	// handOver annotates for vicinity-proxy, prefer for traffic within zones.
 	handOver, prefer bool
 
-	// client and server are those of a webhook that was started.
+	// These are set while the webhook runs.
 	client *kube.Client
 	server *http.Server
 
 	mu sync.Mutex
-	// annotated are Services of tests by namespace and name. Of these, served have become
-	// vicinity-proxy's, and planned have got a plan.
+	// annotated has the Services of tests by namespace and name. Of these, served belong to
+	// vicinity-proxy, and planned have a plan.
 	annotated, served, planned map[string]bool
 }
 
@@ -48,7 +48,7 @@ func newAnnotator(handOver, prefer bool) *annotator {
 	}
 }
 
-// missing are the annotations that a Service needs.
+// missing returns the annotations that a Service lacks.
 func (a *annotator) missing(s *corev1.Service) map[string]string {
 	proxy, named := s.Labels[v1alpha1.LabelServiceProxyName]
 	switch {
@@ -79,7 +79,7 @@ func asks(s *corev1.Service) bool {
 	return ownZone || s.Spec.TrafficDistribution != nil
 }
 
-// ServeHTTP answers an API server. An answer that is no review fails the request, as does none.
+// ServeHTTP answers an API server. When the answer is not a review, the request fails.
 func (a *annotator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var review admissionv1.AdmissionReview
 	var err error
@@ -92,7 +92,7 @@ func (a *annotator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	review.Request = nil
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // an API server that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(review) // the API server may be gone
 }
 
 func (a *annotator) review(request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
@@ -117,14 +117,14 @@ func (a *annotator) review(request *admissionv1.AdmissionRequest) (*admissionv1.
 		}
 		response.Patch, response.PatchType = patch, ptr.To(admissionv1.PatchTypeJSONPatch)
 	}
-	// The cluster's own Services say nothing about those of tests.
+	// The cluster's own Services do not count as Services of tests.
 	if !ptr.Deref(request.DryRun, false) && request.Namespace != metav1.NamespaceSystem && request.Namespace != metav1.NamespaceDefault {
 		a.note(request.Namespace+"/"+request.Name, service, len(missing) > 0)
 	}
 	return response, nil
 }
 
-// note keeps what a write says about a Service.
+// note records the effects that a write of a Service shows.
 func (a *annotator) note(name string, s *corev1.Service, annotated bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -142,8 +142,8 @@ func (a *annotator) note(name string, s *corev1.Service, annotated bool) {
 	}
 }
 
-// effect says what became of the Services of tests. It is an error if Vicinity did nothing
-// about any, since the tests say nothing about Vicinity then.
+// effect describes how Vicinity changed the Services of tests. It returns an error if Vicinity
+// changed none, because the tests then prove nothing about Vicinity.
 func (a *annotator) effect() (string, error) {
 	if !a.handOver && !a.prefer {
 		return "", nil
@@ -176,13 +176,13 @@ func (a *annotator) effect() (string, error) {
 const (
 	webhookName    = "services.conformance.vicinity.dev"
 	webhookTimeout = 10 // seconds
-	// waitTime is how long an API server may take to notice a webhook, and a Service to
-	// be handed over.
+	// waitTime limits how long an API server takes to notice a webhook, and how long a hand-over
+	// takes.
 	waitTime = time.Minute
 )
 
-// configuration has the API servers ask the annotator about all Services but those of Vicinity.
-// A write that it does not answer fails, so that no test runs with a Service as it wrote it.
+// configuration sends all Services except those of Vicinity to the annotator. A write fails when
+// the annotator does not answer, so that no test runs with a Service that is not annotated.
 func configuration(url string, authority []byte) *admissionregistrationv1.MutatingWebhookConfiguration {
 	return &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: webhookName},
@@ -206,7 +206,7 @@ func configuration(url string, authority []byte) *admissionregistrationv1.Mutati
 	}
 }
 
-// start has the API servers ask the annotator, if there is anything to annotate.
+// start registers the webhook, if it has something to annotate.
 func (a *annotator) start(ctx context.Context, cluster *lab.Cluster) error {
 	if !a.handOver && !a.prefer {
 		return nil
@@ -222,12 +222,12 @@ func (a *annotator) start(ctx context.Context, cluster *lab.Cluster) error {
 	return a.serve(ctx, client.Client, listener, authority)
 }
 
-// serve answers API servers until stop. It returns when they ask.
+// serve starts answering API servers, and returns when they call the webhook. stop ends it.
 func (a *annotator) serve(ctx context.Context, client *kube.Client, listener net.Listener, authority []byte) error {
 	a.client = client
 	a.server = &http.Server{Handler: a, ReadHeaderTimeout: webhookTimeout * time.Second}
 	go func() {
-		// Without it writes of Services fail, and the tests with them.
+		// If it fails, writes of Services fail, and the tests with them.
 		_ = a.server.Serve(listener)
 	}()
 	object := configuration("https://"+listener.Addr().String(), authority)
@@ -237,7 +237,7 @@ func (a *annotator) serve(ctx context.Context, client *kube.Client, listener net
 	return a.awaitAnswers(ctx)
 }
 
-// stop takes the webhook away. The context may have ended.
+// stop removes the webhook. The context may have ended.
 func (a *annotator) stop(ctx context.Context) error {
 	if a.server == nil {
 		return nil
@@ -268,7 +268,7 @@ func (a *annotator) awaitAnswers(ctx context.Context) error {
 	})
 }
 
-// awaitHandOver waits until vicinity-proxy serves the cluster's DNS, too.
+// awaitHandOver waits until vicinity-proxy serves the Services of kube-system too.
 func (a *annotator) awaitHandOver(ctx context.Context) error {
 	if !a.handOver {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// written is a Service of a test.
+// written returns a Service of a test.
 func written(change func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "services-1", Name: "web"}}
 	if change != nil {
@@ -59,7 +59,7 @@ func TestMissingAnnotations(t *testing.T) {
 				t.Errorf("missing are %v, want %v", got, want)
 			}
 			if got := newAnnotator(false, false).missing(service); len(got) > 0 {
-				t.Errorf("missing for nothing are %v", got)
+				t.Errorf("without a task, missing are %v", got)
 			}
 		})
 	}

@@ -1,14 +1,13 @@
 // Command conformance runs Kubernetes' own end-to-end tests against a lab with Vicinity.
 //
-// A suite is the tests of one or more special interest groups. Each of its tests is run, or
-// is in the list of those that a lab is not for, with the reason. Tests that may run beside
-// others are run by several processes, a few in each; the others follow one by one.
+// A suite has the tests of one or more special interest groups. Each test runs, or is excluded with
+// a reason. Tests that may run beside others are run by several processes, a few in each. The
+// others follow one by one.
 //
-// It prints a line for each test that failed or was skipped, and ends with the figures. The
-// exit code is 1 if a test failed, or was skipped and is not in the list. The reports of the
-// tests are kept as JUnit files.
+// It prints a line for each test that failed or was skipped, and a summary. The exit code is 1 if a
+// test failed, or skipped itself and is not excluded. The tests' reports are kept as JUnit files.
 //
-// "make conformance" runs it. The lab is its own and is removed at the end.
+// "make conformance" runs it in a lab of its own and removes the lab at the end.
 package main
 
 import (
@@ -34,19 +33,19 @@ import (
 type options struct {
 	suite string
 	proxy shape.Proxy
-	// prefer has every Service ask for traffic within zones that does not.
+	// prefer makes every Service ask for traffic within zones.
 	prefer bool
-	// focus leaves tests out whose names it does not match.
+	// focus selects tests by name.
 	focus *regexp.Regexp
-	// slow runs tests that take minutes each, too.
+	// slow adds tests that take minutes each.
 	slow bool
-	// parallel is how many processes run tests at the same time.
+	// parallel is the number of processes that run tests at the same time.
 	parallel int
-	// bin is the folder of the lab's programs, tests that of the suite and its images.
+	// bin is the folder of the lab's programs, tests the folder of the suite and its images.
 	bin, tests string
-	// reports is the folder for what the tests report.
+	// reports is the folder for the tests' reports.
 	reports string
-	// lab is the lab's name: others may be up.
+	// lab is the name of the lab, so that others may run beside it.
 	lab string
 	log io.Writer
 }
@@ -89,7 +88,7 @@ func parse(args []string) (*options, error) {
 	}
 	switch {
 	case flags.NArg() > 0:
-		return nil, fmt.Errorf("argument %q: there are flags only", flags.Arg(0))
+		return nil, fmt.Errorf("argument %q: only flags are allowed", flags.Arg(0))
 	case suites[o.suite] == nil:
 		return nil, fmt.Errorf("-suite %q: write one of %s", o.suite, suiteNames)
 	case !slices.Contains([]shape.Proxy{shape.ProxyKubeProxy, shape.ProxyVicinity, shape.ProxyBoth}, o.proxy):
@@ -161,7 +160,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	return without
 }
 
-// mode is what tells runs of a suite apart.
+// mode distinguishes runs of a suite.
 func (o *options) mode() string {
 	mode := "proxy=" + string(o.proxy)
 	if o.prefer {
@@ -170,7 +169,8 @@ func (o *options) mode() string {
 	return mode
 }
 
-// bringUp brings up a lab of three zones with a node each: many tests ask each node from each.
+// bringUp brings up a lab of three zones with one node each. More nodes make many tests longer,
+// since they connect each node with each.
 func (o *options) bringUp(ctx context.Context) (*lab.Cluster, error) {
 	images, err := o.images()
 	if err != nil {
@@ -192,8 +192,8 @@ func (o *options) bringUp(ctx context.Context) (*lab.Cluster, error) {
 	return cluster, nil
 }
 
-// values are those of the chart. Where Services are annotated, so is that of the cluster's DNS,
-// which the controller leaves alone by default.
+// values returns values for the chart. When Services are annotated, the cluster's DNS is included,
+// although the controller excludes its namespace by default.
 func (o *options) values() []string {
 	if o.proxy != shape.ProxyBoth && !o.prefer {
 		return nil
@@ -201,7 +201,7 @@ func (o *options) values() []string {
 	return []string{"routing.excludedNamespaces=null"}
 }
 
-// prepare installs the cluster's DNS. Its Service is annotated as those of tests are.
+// prepare installs the cluster's DNS, whose Service is annotated like those of tests.
 func prepare(ctx context.Context, cluster *lab.Cluster, services *annotator) error {
 	if err := services.start(ctx, cluster); err != nil {
 		return err
@@ -212,7 +212,7 @@ func prepare(ctx context.Context, cluster *lab.Cluster, services *annotator) err
 	return services.awaitHandOver(ctx)
 }
 
-// grow adds a node to each zone, and returns when all of Vicinity is there, too.
+// grow adds a node to each zone, and returns when Vicinity runs there too.
 func grow(ctx context.Context, cluster *lab.Cluster, values []string) error {
 	for _, zone := range cluster.Shape().Zones {
 		if _, err := cluster.AddNode(ctx, shape.Node{Zone: zone.Name}); err != nil {

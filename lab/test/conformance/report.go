@@ -20,13 +20,13 @@ const (
 type result struct {
 	name  string
 	state state
-	// reason is one line, for a test that did not pass.
+	// reason is one line that says why the test did not pass.
 	reason string
-	// allowed is a skip that the list has.
+	// allowed marks a test that is excluded.
 	allowed bool
 }
 
-// junit is what of a JUnit file counts.
+// junit has the parts of a JUnit file that count.
 type junit struct {
 	Suites []struct {
 		Cases []testCase `xml:"testcase"`
@@ -46,8 +46,8 @@ type note struct {
 	Text    string `xml:",chardata"`
 }
 
-// readReports reads what the JUnit files of a folder say about tests. A test without a
-// report has failed, and so has one of which no file says that it passed.
+// readReports reads the results of tests from the JUnit files of a folder. A test without a report
+// has failed, and so has every test whose report does not show that it passed.
 func readReports(folder string, names []string) ([]result, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "junit_*.xml"))
 	if err != nil {
@@ -109,7 +109,7 @@ func (c testCase) result(name string) result {
 	return result{name: name, state: failed, reason: "its status is " + c.Status}
 }
 
-// longest is how much of a reason is printed; the rest is in the report.
+// Only the first longest bytes of a reason are printed; the report has the rest.
 const longest = 300
 
 func firstLine(n note) string {
@@ -126,8 +126,7 @@ func firstLine(n note) string {
 	return "its report gives no reason"
 }
 
-// judge returns the lines about tests that did not pass and about all, and whether the run has
-// passed.
+// judge returns a line for each test that did not pass and a summary, and whether the run passed.
 func judge(suite, mode string, results []result) (lines []string, ok bool) {
 	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.name, b.name) })
 	count := map[state]int{}

@@ -14,20 +14,20 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// batchSize is how many tests a process runs: it takes seconds to start, and the last ones
-// should end at about the same time.
+// batchSize is the number of tests of a process. Starting a process takes seconds, but all
+// processes should end at about the same time.
 const batchSize = 4
 
 const logFile = "log"
 
-// batch is what one process runs.
+// batch has the tests of one process.
 type batch struct {
 	tests  []string
 	folder string
 }
 
-// runAll runs the tests of a plan. Those that skip themselves run once more when grow has made
-// the lab larger: some need two nodes in each zone, where most others only take longer.
+// runAll runs the tests of a plan. Tests that skip themselves run again after grow has enlarged the
+// lab: some need two nodes in each zone, but more nodes slow most others down.
 func (o *options) runAll(ctx context.Context, kubeconfig string, p plan, grow func(context.Context) error) ([]result, error) {
 	results, err := o.runTests(ctx, kubeconfig, o.reports, p)
 	if err != nil {
@@ -56,7 +56,7 @@ func (o *options) runAll(ctx context.Context, kubeconfig string, p plan, grow fu
 // moreNodesFolder has the reports of tests that ran with more nodes.
 const moreNodesFolder = "more-nodes"
 
-// replace puts later results of tests in place of earlier ones.
+// replace replaces results of tests by later ones.
 func replace(results, later []result) []result {
 	results = slices.DeleteFunc(results, func(r result) bool {
 		return slices.ContainsFunc(later, func(l result) bool { return l.name == r.name })
@@ -92,7 +92,7 @@ func (o *options) runTests(ctx context.Context, kubeconfig, reports string, p pl
 	return results, nil
 }
 
-// runBatch runs tests by one process. Whether they passed is in its reports.
+// runBatch runs tests in one process. Its reports show whether they passed.
 func (o *options) runBatch(ctx context.Context, kubeconfig string, b batch) {
 	if ctx.Err() != nil {
 		return
@@ -118,7 +118,7 @@ func (o *options) runBatch(ctx context.Context, kubeconfig string, b batch) {
 	fmt.Fprintf(o.log, "%s: %d tests in %s, %d failed\n", filepath.Base(b.folder), len(b.tests), time.Since(begun).Round(time.Second), failures)
 }
 
-// stopGrace is how long a process may take to remove what its tests made.
+// stopGrace is how long a process may take to remove the objects of its tests.
 const stopGrace = 20 * time.Second
 
 func (o *options) execute(ctx context.Context, kubeconfig string, b batch) error {
@@ -138,7 +138,8 @@ func (o *options) execute(ctx context.Context, kubeconfig string, b batch) error
 		"--ginkgo.focus="+focusOn(b.tests), "--ginkgo.timeout=2h", "--ginkgo.v", "--ginkgo.silence-skips", "--ginkgo.no-color",
 	)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = b.folder, log, log
-	// A session of its own: an interrupt of the terminal is passed on once, by the context.
+	// In a session of its own the process does not get the terminal's interrupt: the context passes
+	// it on, once.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = stopGrace

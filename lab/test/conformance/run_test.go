@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// fakeTests reports each test of its focus as passed, but those called bad as failed.
+// fakeTests reports tests as passed. Tests called bad fail, odd ones are skipped, and few ones are
+// skipped until the lab has grown.
 const fakeTests = `#!/bin/sh
 for arg; do case $arg in --report-dir=*) folder=${arg#*=} ;; --ginkgo.focus=*) focus=${arg#*=} ;; esac; done
 {
@@ -32,7 +33,7 @@ echo ran
 ! grep -q failed "$folder/junit_01.xml"
 `
 
-// fakeSuite is a run of fakeTests.
+// fakeSuite returns a run of fakeTests.
 func fakeSuite(t *testing.T) (o *options, log *bytes.Buffer) {
 	t.Helper()
 	folder := t.TempDir()
@@ -43,7 +44,7 @@ func fakeSuite(t *testing.T) (o *options, log *bytes.Buffer) {
 	return &options{parallel: 1, tests: folder, reports: filepath.Join(folder, "reports"), log: log}, log
 }
 
-// A test that skips itself gets a second chance with more nodes, and only that.
+// Only a test that skips itself runs again with more nodes.
 func TestRunAll(t *testing.T) {
 	o, log := fakeSuite(t)
 	grown := 0
@@ -95,7 +96,7 @@ func TestRunTests(t *testing.T) {
 	}
 }
 
-// A program that cannot be started leaves no reports, and no test of it has passed.
+// If the program cannot start, it leaves no reports, and no test has passed.
 func TestRunTestsWithoutTheirProgram(t *testing.T) {
 	folder := t.TempDir()
 	var log bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// suites are the groups whose tests a suite has.
+// suites has the tests of each suite.
 var suites = map[string]*regexp.Regexp{
 	"network":    regexp.MustCompile(`^\[sig-network\] `),
 	"apps":       regexp.MustCompile(`^\[sig-apps\] `),
@@ -24,11 +24,12 @@ const suiteNames = "network, apps, scheduling or all"
 type exclusion struct {
 	tests  *regexp.Regexp
 	reason string
-	// only is in which runs, by default in all.
+	// only limits the exclusion to some runs.
 	only func(o *options, release string) bool
 }
 
-// exclusions say what a lab is not, and what Services as users of Vicinity have them are not.
+// exclusions are the tests that a lab cannot run, or that do not fit Services with Vicinity's
+// annotations.
 var exclusions = []exclusion{
 	{tests: regexp.MustCompile(`\[Feature:LoadBalancer\]`), reason: "a lab has no cloud's load balancers"},
 	{tests: regexp.MustCompile(`\[Provider:`), reason: "it needs the machines or the registry of a cloud"},
@@ -65,7 +66,7 @@ var exclusions = []exclusion{
 
 func preferring(o *options, _ string) bool { return o.prefer }
 
-// excluded is why a test is skipped; empty if it runs.
+// excluded returns why a test is excluded; empty if it runs.
 func (o *options) excluded(release, name string) string {
 	for _, e := range exclusions {
 		if e.tests.MatchString(name) && (e.only == nil || e.only(o, release)) {
@@ -76,14 +77,14 @@ func (o *options) excluded(release, name string) string {
 }
 
 type plan struct {
-	// parallel may run beside others, serial may not.
+	// parallel tests may run beside others, serial ones may not.
 	parallel, serial []string
 	skipped          []result
 }
 
 var serialTests = regexp.MustCompile(`\[Serial\]`)
 
-// choose sorts the tests of a suite, of a release of Kubernetes, whose names match the focus.
+// choose sorts the tests of a suite whose names match the focus.
 func (o *options) choose(release string, names []string) plan {
 	var run []string
 	var without []result
@@ -102,7 +103,7 @@ func (o *options) choose(release string, names []string) plan {
 	return p
 }
 
-// order is a plan that runs all tests.
+// order returns a plan that runs all tests.
 func order(names []string) plan {
 	var p plan
 	for _, name := range names {
@@ -146,8 +147,8 @@ func readNames(text string) []string {
 	return slices.Compact(names)
 }
 
-// focusOn is an expression for tests by their names. Their program searches for it in text
-// that ends with the name. Some names end with a space, which readNames and reports leave out.
+// focusOn returns an expression that matches tests by name. The test program searches for it in a
+// text that ends with the name. Some names end with a space, which readNames and the reports omit.
 func focusOn(names []string) string {
 	quoted := make([]string, len(names))
 	for i, name := range names {

@@ -54,7 +54,7 @@ func TestChoose(t *testing.T) {
 		var skips []string
 		for _, r := range p.skipped {
 			if r.state != skipped || !r.allowed || r.reason == "" {
-				t.Errorf("a test that is left out is %+v", r)
+				t.Errorf("the result of an excluded test is %+v", r)
 			}
 			skips = append(skips, r.name)
 		}
@@ -79,7 +79,7 @@ func TestFocusOnNames(t *testing.T) {
 	}
 }
 
-// Some tests are left out of some runs only.
+// Some exclusions apply to some runs only.
 func TestExcluded(t *testing.T) {
 	const affinity, headless = "[sig-network] Services should be able to switch session affinity", "[sig-network] Services should implement service.kubernetes.io/headless"
 	for _, test := range []struct {
@@ -102,19 +102,18 @@ func TestExcluded(t *testing.T) {
 	}
 }
 
-// A reason is for people: one that says nothing does not allow a skip.
 func TestExclusions(t *testing.T) {
 	for _, e := range exclusions {
 		if strings.TrimSpace(e.reason) == "" {
 			t.Errorf("%s has no reason", e.tests)
 		}
 		if e.tests.MatchString("[sig-network] Services should serve a basic endpoint from pods [Conformance]") {
-			t.Errorf("%s leaves out what it is not for", e.tests)
+			t.Errorf("%s excludes too much", e.tests)
 		}
 	}
 }
 
-// The page for users has all reasons.
+// The page for users has the reason of each exclusion.
 func TestExclusionsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/conformance.md")
 	if err != nil {

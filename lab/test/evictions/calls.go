@@ -20,10 +20,8 @@ type Calls struct {
 
 const metricsPort = 8080
 
-// ControllerSelector selects the pods of Vicinity's controller.
 const ControllerSelector = "app.kubernetes.io/component=controller"
 
-// CountCalls makes a counter.
 func CountCalls(client *lab.Client) *Calls {
 	return &Calls{client: client, byPod: map[string]float64{}}
 }

@@ -22,8 +22,7 @@ type budget struct {
 	name string
 	// selector has only labels: tests write no expressions.
 	selector map[string]string
-	// perDomain, available, total and domains are maxUnavailable, minAvailable,
-	// maxUnavailableTotal and maxUnavailableDomains.
+	// These are maxUnavailable, minAvailable, maxUnavailableTotal and maxUnavailableDomains.
 	perDomain, available, total *intstr.IntOrString
 	domains                     *int32
 	reserved                    map[types.UID]time.Time // until when
@@ -94,7 +93,7 @@ type Report struct {
 	// OverBudget is the number of evictions beyond a budget, and Unreserved that of healthy pods that
 	// were evicted without a reservation in a budget that covers them.
 	OverBudget, Unreserved int
-	// Gaps is how often the API server had forgotten versions that were not seen yet.
+	// Gaps counts how often the watch missed versions because the API server had forgotten them.
 	Gaps int
 	// Unseen is the longest time that a decision lacked a change of a pod, in whole seconds. Changes
 	// between the decision and its write count as 0.
@@ -110,7 +109,7 @@ func (r Report) Err() error {
 	if r.OverBudget+r.Unreserved == 0 {
 		return nil
 	}
-	return fmt.Errorf("of %d evictions %d were admitted beyond a budget and %d without a reservation, with %d gaps in the history: %q", r.Evictions, r.OverBudget, r.Unreserved, r.Gaps, r.Examples)
+	return fmt.Errorf("%d of %d evictions exceeded a budget and %d had no reservation, with %d gaps in the history: %q", r.OverBudget, r.Evictions, r.Unreserved, r.Gaps, r.Examples)
 }
 
 const maxExamples = 5
@@ -124,7 +123,7 @@ func (h *History) Check(world World) Report {
 }
 
 func check(events []event, world World) Report {
-	// Both watches come from one store, whose versions have one order.
+	// Both watches read the same store: its versions have one order.
 	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.version, b.version) })
 	r := replay{World: world, pods: map[types.UID]pod{}, budgets: map[types.UID]budget{}, committed: map[types.UID]map[string]bool{}}
 	for _, e := range events {
@@ -139,7 +138,7 @@ type replay struct {
 	pods    map[types.UID]pod
 	budgets map[types.UID]budget
 	lists   [2]int
-	// committed are the budgets in which a pod ever had a reservation.
+	// committed has, for each pod, the budgets that ever had a reservation of it.
 	committed map[types.UID]map[string]bool
 	// changes are changes of pods other than evictions, and pods that were down and are gone since.
 	changes []change
@@ -148,8 +147,8 @@ type replay struct {
 // change is a change of a pod at a version: it went down, is gone, or came to a domain without being
 // ready.
 type change struct {
-	pod     pod // before it went down, or as it came
-	came    bool
+	pod     pod // before the change, unless it arrived
+	arrived bool
 	version uint64
 	at      time.Time // of changes by pods themselves
 }
@@ -158,7 +157,7 @@ type change struct {
 func (c change) undo(standing map[types.UID]pod) map[types.UID]pod {
 	standing = maps.Clone(standing)
 	switch {
-	case !c.came:
+	case !c.arrived:
 		standing[c.pod.uid] = c.pod
 	case !standing[c.pod.uid].healthy():
 		delete(standing, c.pod.uid)
@@ -192,7 +191,7 @@ func (r *replay) stepPod(e event) {
 		r.changes = append(r.changes, change{pod: before, version: e.version, at: e.fellAt()})
 	}
 	if !e.gone && !e.pod.healthy() && r.Domains[e.pod.node] != "" && r.Domains[before.node] == "" {
-		r.changes = append(r.changes, change{pod: e.pod, came: true, version: e.version, at: e.seen})
+		r.changes = append(r.changes, change{pod: e.pod, arrived: true, version: e.version, at: e.seen})
 	}
 	if e.pod.evicted && (!known || !before.evicted) {
 		r.Evictions++
@@ -332,7 +331,7 @@ func (r *replay) since(b budget, decided time.Time, observed uint64) string {
 	for _, c := range r.changes {
 		if c.version > observed && !c.at.IsZero() && r.covers(b, c.pod) {
 			did := "fell"
-			if c.came {
+			if c.arrived {
 				did = "came"
 			}
 			fmt.Fprintf(&parts, "; %s of %q %s at version %d, %.1f s before", c.pod.name, r.Domains[c.pod.node], did, c.version, decided.Sub(c.at).Seconds())
@@ -383,7 +382,7 @@ func (r *replay) down(b budget, standing map[types.UID]pod, domains []string) (d
 	for ; missing > 0; missing-- {
 		emptiest, most := "", 0
 		for _, domain := range domains {
-			// In parts of a pod, since the pods of all domains need not divide evenly.
+			// Times the number of domains, because the expected pods may not divide evenly.
 			lacks := r.Expected[b.name] - there[domain]*len(domains)
 			if lacks > most || lacks == most && lacks > 0 && down[domain] > 0 && down[emptiest] == 0 {
 				emptiest, most = domain, lacks
@@ -399,7 +398,7 @@ func (r *replay) down(b budget, standing map[types.UID]pod, domains []string) (d
 	return down, anywhere
 }
 
-// amount is a number of pods, of which a percentage is rounded up.
+// amount returns a number of pods. A percentage is rounded up.
 func amount(a intstr.IntOrString, expected, domains int) int {
 	if a.Type == intstr.Int {
 		return int(a.IntVal)

@@ -120,7 +120,7 @@ func TestCheck(t *testing.T) {
 			s.add(event{of: pods, uid: "b1", pod: evicted, gone: true})
 			s.reserves(seen, "a2")
 		}, 0, ""},
-		// Five of six pods, and the sixth is missing in b.
+		// Five of six pods run; the sixth is missing in b.
 		{"a pod that came to another domain than the one before it, unseen", budget{perDomain: &two}, func(s *story) {
 			s.dies("b1")
 			seen := len(s.events)

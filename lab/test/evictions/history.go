@@ -88,7 +88,7 @@ func (e event) fellAt() time.Time {
 
 func (p pod) healthy() bool { return p.ready && !p.terminating && !p.finished }
 
-// Follow begins to record.
+// Follow starts the recording.
 func Follow(ctx context.Context, config *rest.Config, namespace string) (*History, error) {
 	untyped, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -309,12 +309,12 @@ func (h *History) behind(of kind, found runtime.Object) (missing string, err err
 		there++
 		// A version from a list is that of the list.
 		if h.known[of][e.uid] < e.version {
-			missing = fmt.Sprintf("version %d of %s is not seen", e.version, e.uid)
+			missing = fmt.Sprintf("version %d of %s is not recorded", e.version, e.uid)
 		}
 		return nil
 	})
 	if missing == "" && there != len(h.known[of]) {
-		missing = fmt.Sprintf("%d objects are known and %d are there", len(h.known[of]), there)
+		missing = fmt.Sprintf("%d objects are recorded and %d exist", len(h.known[of]), there)
 	}
 	return missing, err
 }
@@ -336,7 +336,7 @@ func (h *History) Healthy(labels map[string]string) map[string]int {
 func (h *History) pick(except map[types.UID]bool) (pod, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for uid, p := range h.current { // the order is different each time
+	for uid, p := range h.current { // in random order
 		if p.healthy() && !except[uid] {
 			return p, true
 		}

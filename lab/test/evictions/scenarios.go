@@ -16,7 +16,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// BudgetsOptions describe evictions over many budgets.
+// BudgetsOptions describe evictions under many budgets or one.
 type BudgetsOptions struct {
 	// Workloads is their number. Each has a budget, or with OneBudget all share one.
 	Workloads           int
@@ -35,8 +35,8 @@ type BudgetsOptions struct {
 type BudgetsFigures struct {
 	Figures
 	Report
-	// Calls are the requests of Vicinity's pods to the API, Webhook the times that the API server
-	// waited for them.
+	// Calls counts the API requests of Vicinity's pods. Webhook has the times that the API server
+	// waited for the webhook.
 	Calls   float64
 	Webhook WebhookTimes
 }
@@ -69,7 +69,8 @@ func (o BudgetsOptions) manifests() (manifests []string, expected map[string]int
 	return manifests, expected
 }
 
-// EvictCrowd evicts pods of CrowdWorkloads, which must run, under budgets that it makes and removes.
+// EvictCrowd evicts pods of CrowdWorkloads, which must run. It makes budgets for them and removes
+// them.
 func (f *Field) EvictCrowd(ctx context.Context, o BudgetsOptions) (figures BudgetsFigures, err error) {
 	manifests, expected := o.manifests()
 	if err := f.ApplyAll(ctx, manifests); err != nil {
@@ -306,7 +307,7 @@ func (f *Field) Retry(ctx context.Context, during time.Duration, pods []string, 
 	var wait sync.WaitGroup
 	for i, pod := range pods {
 		wait.Go(func() {
-			// Drainers do not all start at once.
+			// The drainers start one after another.
 			timer := time.NewTimer(time.Duration(i) * time.Second / time.Duration(len(pods)))
 			defer timer.Stop()
 			for {

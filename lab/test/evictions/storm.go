@@ -44,7 +44,7 @@ type Figures struct {
 // PerSecond is the number of admitted evictions per second.
 func (f Figures) PerSecond() float64 { return float64(f.Admitted) / f.Took.Seconds() }
 
-// Add joins two storms that came one after the other.
+// Add joins two storms that ran one after the other.
 func (f Figures) Add(g Figures) Figures {
 	f.Admitted, f.Refused, f.Gone, f.Failed, f.Deaths = f.Admitted+g.Admitted, f.Refused+g.Refused, f.Gone+g.Gone, f.Failed+g.Failed, f.Deaths+g.Deaths
 	f.Failures, f.Times, f.Took = append(f.Failures, g.Failures...), append(f.Times, g.Times...), f.Took+g.Took
@@ -58,7 +58,7 @@ func (s *Storm) Progress() int {
 	return s.figures.Admitted
 }
 
-// End ends the storm after some more evictions.
+// End ends the storm after more evictions are admitted.
 func (s *Storm) End(more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,6 @@ func (s *Storm) over() bool {
 	return s.Evictions > 0 && s.figures.Admitted >= s.Evictions
 }
 
-// Run runs the storm to its end.
 func (s *Storm) Run(ctx context.Context) (Figures, error) {
 	s.busy = map[types.UID]bool{}
 	begun := time.Now()

@@ -22,7 +22,6 @@ import (
 // Updater updates a StatefulSet.
 type Updater string
 
-// The updaters.
 const (
 	// ByRollout is a DomainRollout, a zone at a time.
 	ByRollout Updater = "vicinity"
@@ -86,7 +85,7 @@ func (o UpdateOptions) manifests() string {
 		Replace(statefulSet + podTemplate + more)
 }
 
-// Update updates a StatefulSet that it makes and removes.
+// Update makes a StatefulSet, updates it and removes it.
 func (f *Field) Update(ctx context.Context, o UpdateOptions) (figures UpdateFigures, err error) {
 	figures.UpdateOptions = o
 	if err := f.Apply(ctx, f.Namespace, o.manifests()); err != nil {
@@ -218,7 +217,7 @@ func (h *History) healthyBut(revision string) (n int) {
 func (h *History) anyOf(revision string, may func(pod) bool) (pod, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, p := range h.current { // the order is different each time
+	for _, p := range h.current { // in random order
 		if p.healthy() && p.labels["app"] == fleet && p.labels["controller-revision-hash"] == revision && may(p) {
 			return p, true
 		}
