@@ -28,7 +28,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// consoleArea is what "vicinity console" shows of a cluster with traffic, in a browser.
+// consoleArea covers the browser views of "vicinity console", in a cluster with traffic.
 func consoleArea() area {
 	return area{
 		name:  "console",
@@ -41,18 +41,17 @@ func consoleArea() area {
 	}
 }
 
-// servedConsole is a console that runs.
 type servedConsole struct {
 	address *url.URL // of the first page, with the token
 	token   string
 }
 
-// console starts a console as its user does, until the context ends.
+// console starts a console as a user does, until the context ends.
 func (s *scene) console(ctx context.Context) (*servedConsole, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "vicinity"), "console", "--kubeconfig", s.cluster.Kubeconfig(), "--traffic-interval", "2s")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
 	output, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -62,9 +61,9 @@ func (s *scene) console(ctx context.Context) (*servedConsole, error) {
 	}
 	line, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the console ends: %w", err), cmd.Wait(), errors.New(said.String()))
+		return nil, errors.Join(fmt.Errorf("the console ended: %w", err), cmd.Wait(), errors.New(complaint.String()))
 	}
-	go func() { _ = cmd.Wait() }() // it ends by the interrupt, with a code that says so
+	go func() { _ = cmd.Wait() }() // the interrupt makes its exit code non-zero
 	address, err := url.Parse(strings.TrimSpace(line))
 	if err != nil {
 		return nil, err
@@ -72,7 +71,7 @@ func (s *scene) console(ctx context.Context) (*servedConsole, error) {
 	return &servedConsole{address, address.Query().Get("token")}, nil
 }
 
-// page is the address of a page.
+// page returns the address of a page.
 func (c *servedConsole) page(path string) string { return "http://" + c.address.Host + path }
 
 // view reads a view as JSON.
@@ -107,17 +106,18 @@ func (c *servedConsole) view(ctx context.Context, path string, view any) error {
 	return nil
 }
 
-// said is what a command prints as JSON.
-func (s *scene) said(ctx context.Context, args ...string) (map[string]any, error) {
+// vicinityJSON runs a vicinity command and returns its output as JSON.
+func (s *scene) vicinityJSON(ctx context.Context, args ...string) (map[string]any, error) {
 	text, err := s.vicinity(ctx, append(args, "-o", "json")...)
 	if err != nil {
 		return nil, err
 	}
-	var said map[string]any
-	return said, json.Unmarshal(text, &said)
+	var output map[string]any
+	return output, json.Unmarshal(text, &output)
 }
 
-// consoleObjects has the echo Service served by vicinity-proxy near its clients, a headless one beside it, and a budget.
+// consoleObjects makes an echo Service that vicinity-proxy serves near its clients, a headless
+// Service, and a budget.
 func (s *scene) consoleObjects(ctx context.Context) error {
 	if err := s.deploy(ctx); err != nil {
 		return err
@@ -172,22 +172,22 @@ func (c *servedConsole) browser(ctx context.Context) (b *chromium.Browser, end f
 	return b, end, nil
 }
 
-// consoleAsExplained compares what the views have with what commands print.
+// consoleAsExplained compares the console's views with the output of commands.
 func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 	check(s.consoleObjects(ctx))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	c := must(s.console(ctx))
 	compared := 0
-	// The cluster goes on between two looks at it.
+	// The cluster may change between reading a view and the command's output.
 	same := func(what string, look func(context.Context) (got, want any, err error)) error {
 		compared++
-		return kube.Wait(ctx, "the console to show what "+what+" says", func(ctx context.Context) (string, error) {
+		return kube.Wait(ctx, "the console to show the same as "+what, func(ctx context.Context) (string, error) {
 			got, want, err := look(ctx)
 			if err != nil || reflect.DeepEqual(got, want) {
 				return "", err
 			}
-			return fmt.Sprintf("it has %v instead of %v", got, want), nil
+			return fmt.Sprintf("the console has %v, the command %v", got, want), nil
 		})
 	}
 	for _, service := range []string{"echo", "members"} {
@@ -196,8 +196,8 @@ func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 			if err := c.view(ctx, "/services/"+s.namespace+"/"+service, &view); err != nil {
 				return nil, nil, err
 			}
-			said, err := s.said(ctx, "explain", "svc/"+service, "-n", s.namespace)
-			return view.Explanation, said, err
+			output, err := s.vicinityJSON(ctx, "explain", "svc/"+service, "-n", s.namespace)
+			return view.Explanation, output, err
 		}))
 	}
 	check(same("vicinity status", func(ctx context.Context) (got, want any, err error) {
@@ -212,8 +212,8 @@ func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 			}
 			rows = append(rows, row)
 		}
-		said, err := s.said(ctx, "status", "-n", s.namespace)
-		return rows, said["services"], err
+		output, err := s.vicinityJSON(ctx, "status", "-n", s.namespace)
+		return rows, output["services"], err
 	}))
 	pods := must(s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=client"}))
 	client := s.namespace + "/" + pods.Items[0].Name
@@ -223,13 +223,13 @@ func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 		if err := c.view(ctx, "/names?name="+name+"&from="+url.QueryEscape(client), &view); err != nil {
 			return nil, nil, err
 		}
-		said, err := s.said(ctx, "explain", "dns", name, "--from", client)
-		return view.Explanation, said, err
+		output, err := s.vicinityJSON(ctx, "explain", "dns", name, "--from", client)
+		return view.Explanation, output, err
 	}))
-	return fmt.Sprintf("%d views are what explain, status and explain dns print", compared), nil
+	return fmt.Sprintf("%d views equal the output of explain, status and explain dns", compared), nil
 }
 
-// consoleLive changes the cluster and waits for an open page to show it, without reloading it.
+// consoleLive changes the cluster and waits until an open page shows it without a reload.
 func consoleLive(ctx context.Context, s *scene) (string, error) {
 	check(s.consoleObjects(ctx))
 	ctx, stop := context.WithCancel(ctx)
@@ -249,7 +249,7 @@ func consoleLive(ctx context.Context, s *scene) (string, error) {
 		}
 		var before bool
 		if err := b.Evaluate(`(() => { window.notReloaded = true; return Boolean(`+shown+`); })()`, &before); err != nil || before {
-			return errors.Join(err, fmt.Errorf("it is so before the change that %s", shown))
+			return errors.Join(err, fmt.Errorf("the page shows it before the change: %s", shown))
 		}
 		if err := change(); err != nil {
 			return err
@@ -286,10 +286,10 @@ func consoleLive(ctx context.Context, s *scene) (string, error) {
 	if longest > most {
 		return "", fmt.Errorf("a change was on the page after %s; at most %s is allowed", longest.Round(time.Millisecond), most)
 	}
-	return fmt.Sprintf("%d changes of the cluster are on open pages, without reloading them, after %s at most", changes, longest.Round(time.Millisecond)), nil
+	return fmt.Sprintf("%d changes of the cluster appear on open pages within %s, without a reload", changes, longest.Round(time.Millisecond)), nil
 }
 
-// consolePages are all pages, of a scene with consoleObjects.
+// consolePages returns all pages of a scene with consoleObjects.
 func (s *scene) consolePages() []string {
 	return []string{
 		"/cluster", "/services", "/services/" + s.namespace + "/echo", "/services/" + s.namespace + "/members",
@@ -298,8 +298,8 @@ func (s *scene) consolePages() []string {
 	}
 }
 
-// stops goes through the page by the keyboard alone: from the first link, which skips to the content, to the last thing
-// that can be used, each of which is seen to have the focus.
+// stops steps through the page with the keyboard, from the first link, which skips to the content,
+// to the last control. Each must visibly have the focus.
 func stops(b *chromium.Browser) (all int, err error) {
 	if err := b.Evaluate(`document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']").length`, &all); err != nil {
 		return 0, err
@@ -319,7 +319,7 @@ func stops(b *chromium.Browser) (all int, err error) {
 			return 0, err
 		}
 		if !at.Seen {
-			return 0, fmt.Errorf("stop %d of %d, %q, is not seen to have the focus (outline %s)", i+1, all, at.Text, at.Outline)
+			return 0, fmt.Errorf("stop %d of %d, %q, does not visibly have the focus (outline %s)", i+1, all, at.Text, at.Outline)
 		}
 		if i == 0 && at.Text != "Skip to the content" {
 			return 0, fmt.Errorf("the first stop is %q, and not the link to the content", at.Text)
@@ -328,9 +328,9 @@ func stops(b *chromium.Browser) (all int, err error) {
 	return all, nil
 }
 
-// othersGone waits until the namespaces of the promises before this one are gone.
+// othersGone waits until the namespaces of earlier promises are gone.
 func (s *scene) othersGone(ctx context.Context) error {
-	return kube.Wait(ctx, "the namespaces of before to be gone", func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, "the namespaces of earlier promises to be gone", func(ctx context.Context) (string, error) {
 		list, err := s.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return "", err
@@ -342,12 +342,12 @@ func (s *scene) othersGone(ctx context.Context) error {
 	})
 }
 
-// consolePagesRead opens all pages in windows of a laptop and of a phone, light and dark: nothing is asked of
-// others, nothing is beyond the window, texts have contrast, and the structure is one that screen readers
-// can follow. Each page can be used by the keyboard alone.
+// consolePagesRead opens all pages in windows of a laptop and of a phone, light and dark. Pages
+// send no requests to other hosts and fit the window. Their texts have contrast, screen readers can
+// follow their structure, and the keyboard alone can use them.
 func consolePagesRead(ctx context.Context, s *scene) (string, error) {
 	check(s.consoleObjects(ctx))
-	// A row that vanishes while the test tabs through a page would be counted as a stop that is not there.
+	// A row that vanishes while the test tabs through a page would count as a missing stop.
 	check(s.othersGone(ctx))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -395,11 +395,11 @@ func consolePagesRead(ctx context.Context, s *scene) (string, error) {
 			}
 		}
 	}
-	return fmt.Sprintf("%d looks at %d pages, light and dark, 1280 and 375 wide: %d requests, none to others; texts have a contrast of %.1f to 1 at least, and %d stops have a focus that is seen", looks, len(s.consolePages()), requests, least, focused), nil
+	return fmt.Sprintf("%d looks at %d pages, light and dark, 1280 and 375 wide: %d requests, none to other hosts; the contrast of texts is at least %.1f to 1, and %d stops visibly have the focus", looks, len(s.consolePages()), requests, least, focused), nil
 }
 
-// readability looks at a page: its width, the least contrast of its texts, and what of its structure is
-// missing.
+// readability measures a page: its width, the least contrast of its texts, and faults of its
+// structure.
 const readability = `(() => {
 	const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
 	const rgb = (color) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
@@ -429,10 +429,11 @@ const readability = `(() => {
 	return {width: document.documentElement.scrollWidth, contrast, worst, faults};
 })()`
 
-// screenshotsVariable names the folder for the pictures of the documents, which "make screenshots" sets.
+// screenshotsVariable names the folder for the documentation's screenshots. "make screenshots" sets
+// it.
 const screenshotsVariable = "E2E_SCREENSHOTS"
 
-// consoleScreenshots takes the pictures where there is a folder for them.
+// consoleScreenshots takes screenshots if a folder for them is set.
 func consoleScreenshots() []promise {
 	if os.Getenv(screenshotsVariable) == "" {
 		return nil
@@ -440,7 +441,7 @@ func consoleScreenshots() []promise {
 	return []promise{{name: "screenshots", keep: takeScreenshots, within: 4 * time.Minute}}
 }
 
-// takeScreenshots takes the pictures, of a Service with traffic.
+// takeScreenshots takes screenshots of a Service with traffic.
 func takeScreenshots(ctx context.Context, s *scene) (string, error) {
 	check(s.consoleObjects(ctx))
 	ctx, stop := context.WithCancel(ctx)
@@ -462,7 +463,7 @@ func takeScreenshots(ctx context.Context, s *scene) (string, error) {
 		if err := b.Visit(c.page(service), 1280); err != nil {
 			return err
 		}
-		// Connections from before the plan was in force count for a while.
+		// Connections from before the plan still count for a while.
 		return b.Until(ctx, `document.querySelector("table.matrix .m") && [...document.querySelectorAll("table.matrix td.stays .m")].every(e => parseFloat(e.lastChild.textContent) > 32)`)
 	}
 	check(measured(ctx))
@@ -481,10 +482,10 @@ func takeScreenshots(ctx context.Context, s *scene) (string, error) {
 	}
 	select {
 	case <-ended:
-		return "", errors.Join(errors.New("the traffic ended before the pictures were taken"), failed)
+		return "", errors.Join(errors.New("the traffic ended before the screenshots were taken"), failed)
 	default:
 		stop()
 		<-ended
 	}
-	return fmt.Sprintf("%d pictures are in %s", taken, folder), nil
+	return fmt.Sprintf("%d screenshots are in %s", taken, folder), nil
 }

@@ -18,7 +18,8 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// evictionContract has each kind of request answered as the API's clients expect it.
+// evictionContract sends each kind of request, and expects the answers that clients of the API
+// know.
 func evictionContract(ctx context.Context, s *scene) (string, error) {
 	f := s.field()
 	w := evictions.Workload{Name: "held", Replicas: 6, StartTime: time.Second}
@@ -40,22 +41,22 @@ func evictionContract(ctx context.Context, s *scene) (string, error) {
 		{"a precondition that does not hold", pods[0].Name, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}}, apierrors.IsConflict},
 	} {
 		if err := f.Evict(ctx, wrong.pod, wrong.options); !wrong.is(err) {
-			return "", fmt.Errorf("%s gives %w", wrong.what, err)
+			return "", fmt.Errorf("%s: got %w", wrong.what, err)
 		}
 	}
-	// A PodDisruptionBudget that allows nothing refuses, and takes nothing from the other budget.
+	// A PodDisruptionBudget that allows nothing refuses, and uses nothing of the other budget.
 	pdb := "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: native}\nspec: {maxUnavailable: 0, selector: {matchLabels: {app: held}}}\n"
 	check(s.Apply(ctx, s.namespace, pdb))
 	check(kube.Wait(ctx, "the PodDisruptionBudget to refuse", func(ctx context.Context) (string, error) {
 		err := f.Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "native") {
-			return fmt.Sprintf("it says %v", err), nil
+			return fmt.Sprintf("the answer is %v", err), nil
 		}
 		return "", nil
 	}))
 	check(s.verdict(ctx, pods[0].Name, "refused"))
 	if err := f.Evict(ctx, pods[0].Name, nil); !apierrors.IsTooManyRequests(err) {
-		return "", fmt.Errorf("beside a PodDisruptionBudget that allows nothing an eviction gives %w", err)
+		return "", fmt.Errorf("with a PodDisruptionBudget that allows nothing: got %w", err)
 	}
 	check(errors.Join(f.Reserved(ctx), s.Delete(ctx, s.namespace, pdb)))
 	check(s.refusal(ctx, pods[0].Name, pods[1].Name))
@@ -65,7 +66,7 @@ func evictionContract(ctx context.Context, s *scene) (string, error) {
 		"and what another webhook refused is reserved no longer than %.0f s", held.Seconds()), nil
 }
 
-// dryRuns asks in both ways whether a pod may be evicted.
+// dryRuns sends both forms of a dry run.
 func (s *scene) dryRuns(ctx context.Context, pod string) error {
 	f := s.field()
 	if err := f.Evict(ctx, pod, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
@@ -80,19 +81,19 @@ func (s *scene) dryRuns(ctx context.Context, pod string) error {
 	return f.Reserved(ctx)
 }
 
-// verdict waits until explain says how an eviction of a pod would be answered.
+// verdict waits until explain predicts the wanted answer to an eviction of a pod.
 func (s *scene) verdict(ctx context.Context, pod, want string) error {
 	return kube.Wait(ctx, "explain to say "+want, func(ctx context.Context) (string, error) {
-		said, err := s.said(ctx, "explain", "pod/"+pod, "-n", s.namespace)
-		if err != nil || said["verdict"] == want {
+		output, err := s.vicinityJSON(ctx, "explain", "pod/"+pod, "-n", s.namespace)
+		if err != nil || output["verdict"] == want {
 			return "", err
 		}
-		return fmt.Sprintf("it says %v: %v", said["verdict"], said["why"]), nil
+		return fmt.Sprintf("it predicts %v: %v", output["verdict"], output["why"]), nil
 	})
 }
 
-// refusal evicts a pod, and has the eviction of another one refused in the way that clients try
-// again.
+// refusal evicts a pod, and checks that the eviction of another is refused in the form that makes
+// clients retry.
 func (s *scene) refusal(ctx context.Context, first, second string) error {
 	f := s.field()
 	if err := f.Evict(ctx, first, nil); err != nil {
@@ -101,7 +102,7 @@ func (s *scene) refusal(ctx context.Context, first, second string) error {
 	err := f.Evict(ctx, second, nil)
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return fmt.Errorf("a second eviction gives %w, want a refusal", err)
+		return fmt.Errorf("a second eviction: got %w, want a refusal", err)
 	}
 	got := status.Status()
 	if got.Code != http.StatusTooManyRequests || got.Reason != metav1.StatusReasonTooManyRequests {
@@ -109,22 +110,22 @@ func (s *scene) refusal(ctx context.Context, first, second string) error {
 	}
 	if got.Details == nil || got.Details.RetryAfterSeconds != 0 ||
 		!slices.ContainsFunc(got.Details.Causes, func(c metav1.StatusCause) bool { return c.Type == policyv1.DisruptionBudgetCause }) {
-		return fmt.Errorf("a refusal has the details %+v, want a cause DisruptionBudget and no time to try again", got.Details)
+		return fmt.Errorf("a refusal has the details %+v, want the cause DisruptionBudget and no retry time", got.Details)
 	}
 	for _, want := range []string{"/held", f.Zones()[0]} {
 		if !strings.Contains(got.Message, want) {
 			return fmt.Errorf("a refusal does not name %q: %s", want, got.Message)
 		}
 	}
-	// Until the replacement is there, the pod that is down has no name.
+	// Until the replacement exists, the missing pod has no name.
 	if !strings.Contains(got.Message, "held-") && !strings.Contains(got.Message, "1 pod is missing") {
 		return fmt.Errorf("a refusal does not say which pod is down: %s", got.Message)
 	}
 	return nil
 }
 
-// refusedElsewhere has a webhook that does not answer refuse evictions that the budget admits: the
-// reservation is given up, and never extended by trying again.
+// refusedElsewhere makes a webhook that does not answer refuse evictions that the budget admits.
+// The reservation expires, and retries do not extend it.
 func (s *scene) refusedElsewhere(ctx context.Context, workload string) (held time.Duration, err error) {
 	f := s.field()
 	other := fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
@@ -160,17 +161,17 @@ webhooks:
 	after := must(s.expiries(ctx))
 	for uid, expires := range after {
 		if was, ok := before[uid]; ok && expires.After(was) {
-			return 0, fmt.Errorf("trying again extended a reservation from %s to %s", was, expires)
+			return 0, fmt.Errorf("a retry extended a reservation from %s to %s", was, expires)
 		}
 		held = max(held, expires.Sub(begun))
 	}
 	if most := 2*time.Minute + 2*time.Second; held > most {
-		return 0, fmt.Errorf("a reservation is held for %s, more than %s", held, most)
+		return 0, fmt.Errorf("a reservation lasts %s, more than %s", held, most)
 	}
 	return held, nil
 }
 
-// expiries are when the reservations of the scene end, by pod.
+// expiries returns when the reservations of the scene end, by pod.
 func (s *scene) expiries(ctx context.Context) (map[types.UID]time.Time, error) {
 	f := s.field()
 	all, err := f.Budgets(ctx)

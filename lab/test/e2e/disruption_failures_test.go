@@ -14,8 +14,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// calmStorm evicts pods of a workload a few at a time while something is done, and goes on for a
-// few evictions after it.
+// calmStorm evicts pods of a workload, a few at a time, while do runs, and some more afterwards.
 func (s *scene) calmStorm(ctx context.Context, h *evictions.History, inFlight int, do func(context.Context, *evictions.Storm) error) (evictions.Figures, error) {
 	storm := &evictions.Storm{API: s.Client, History: h, InFlight: inFlight}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -35,7 +34,7 @@ func (s *scene) calmStorm(ctx context.Context, h *evictions.History, inFlight in
 	return figures, err
 }
 
-// evicting waits until some more evictions are admitted.
+// evicting waits until more evictions are admitted.
 func evicting(ctx context.Context, storm *evictions.Storm, more int) error {
 	before := storm.Progress()
 	return kube.Wait(ctx, "evictions to go on", func(context.Context) (string, error) {
@@ -46,8 +45,8 @@ func evicting(ctx context.Context, storm *evictions.Storm, more int) error {
 	})
 }
 
-// evictionWebhooksDown takes webhooks away under evictions. One of two is not missed. Without both,
-// evictions fail where there is a budget, and nothing else does.
+// evictionWebhooksDown stops webhooks during evictions. While one of two is away, evictions
+// succeed. Without both, only evictions in namespaces with a budget fail.
 func evictionWebhooksDown(ctx context.Context, s *scene) (figure string, err error) {
 	f := s.field()
 	w := evictions.Workload{Name: "calm", Replicas: 12}
@@ -75,7 +74,7 @@ func evictionWebhooksDown(ctx context.Context, s *scene) (figure string, err err
 	return fmt.Sprintf("%d evictions while a webhook was replaced, 0 failed; without both %q, and other namespaces go on", figures.Admitted, message), nil
 }
 
-// withoutWebhooks stops all webhooks, and returns what an eviction under a budget says then.
+// withoutWebhooks stops all webhooks, and returns the message of an eviction under a budget.
 func (s *scene) withoutWebhooks(ctx context.Context, workload string) (message string, err error) {
 	f := s.field()
 	other := s.field()
@@ -92,7 +91,7 @@ func (s *scene) withoutWebhooks(ctx context.Context, workload string) (message s
 	check(kube.Wait(ctx, "evictions to fail", func(ctx context.Context) (string, error) {
 		failed := f.Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		if !apierrors.IsInternalError(failed) || !strings.Contains(failed.Error(), "vicinity.dev") {
-			return fmt.Sprintf("they give %v", failed), nil
+			return fmt.Sprintf("the answer is %v", failed), nil
 		}
 		message = failed.Error()
 		return "", nil
@@ -102,13 +101,13 @@ func (s *scene) withoutWebhooks(ctx context.Context, workload string) (message s
 		return "", fmt.Errorf("in a namespace without a budget: %w", err)
 	}
 	if err := f.CoreV1().Pods(f.Namespace).Delete(ctx, pods[0].Name, metav1.DeleteOptions{}); err != nil {
-		return "", fmt.Errorf("deleting a pod of a budget: %w", err)
+		return "", fmt.Errorf("deleting a pod that a budget covers: %w", err)
 	}
 	return message, f.WaitDeployment(ctx, f.Namespace, workload)
 }
 
-// evictionsWithoutControlPlane kills the controller that leads and the API server, and stops etcd
-// for a while, amid evictions. None is admitted beyond a budget, and they go on after it.
+// evictionsWithoutControlPlane kills the leading controller and the API server and stops etcd for a
+// while, during evictions. No eviction exceeds a budget, and evictions resume.
 func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error) {
 	stopped := 3 * time.Second
 	if soaking() {
@@ -128,7 +127,7 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 			return err
 		}
 		if leader == "" {
-			return errors.New("no controller leads")
+			return errors.New("no controller is the leader")
 		}
 		if err := s.CoreV1().Pods(vicinityNamespace).Delete(ctx, leader, atOnce()); err != nil {
 			return err
@@ -155,18 +154,18 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 		}
 		return evicting(ctx, storm, 10)
 	}))
-	// Reservations that were cut off expire after two minutes, for which the short form does not wait.
+	// Interrupted reservations expire after two minutes. The short form does not wait for that.
 	err := f.WaitDeployment(ctx, f.Namespace, w.Name)
 	if err == nil && soaking() {
 		err = f.AtRest(ctx)
 	}
 	check(err)
 	report := must(f.Judge(ctx, h, map[string]int{"shaken": w.Replicas}))
-	return fmt.Sprintf("the leader and the API server killed, etcd stopped for %v: %d evictions, over budget %d, %d were not answered; versions were forgotten %d times",
+	return fmt.Sprintf("the leader and the API server killed, etcd stopped for %v: %d evictions, %d over budget, %d without an answer; the history has %d gaps",
 		stopped, figures.Admitted, report.OverBudget, figures.Failed, report.Gaps), s.vicinityWorks(ctx)
 }
 
-// evictionsInLostZone has a zone go: evictions elsewhere are refused, and go on when it is back.
+// evictionsInLostZone cuts off a zone: evictions elsewhere are refused until it is back.
 func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err error) {
 	f := s.field()
 	w := evictions.Workload{Name: "zonal", Replicas: 18, Toleration: 3 * time.Second}
@@ -200,14 +199,14 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 	check(kube.Wait(ctx, "evictions elsewhere to be refused", func(ctx context.Context) (string, error) {
 		refused := f.Evict(ctx, elsewhere[0].Name, dry)
 		if !apierrors.IsTooManyRequests(refused) || !strings.Contains(refused.Error(), lost) {
-			return fmt.Sprintf("they give %v", refused), nil
+			return fmt.Sprintf("the answer is %v", refused), nil
 		}
 		message = refused.Error()
 		return "", nil
 	}))
 	frozen := time.Since(begun)
 	if err := f.Evict(ctx, elsewhere[0].Name, dry); !apierrors.IsTooManyRequests(err) {
-		return "", fmt.Errorf("while the zone is lost an eviction elsewhere gives %w", err)
+		return "", fmt.Errorf("an eviction elsewhere while the zone is lost: got %w", err)
 	}
 	check(heal(ctx))
 	healed = true
@@ -218,6 +217,6 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 		}
 		return "", nil
 	}))
-	return fmt.Sprintf("elsewhere evictions are refused %.1f s after the zone went (%s), and go on %.1f s after it is back",
+	return fmt.Sprintf("elsewhere evictions are refused %.1f s after the loss of the zone (%s), and admitted %.1f s after its return",
 		frozen.Seconds(), message, time.Since(begun).Seconds()), nil
 }

@@ -19,15 +19,16 @@ import (
 )
 
 const (
-	// lossAsks is how long evictions are asked for after a node died with a replica of the controller, and askEvery how often.
+	// After the loss of a node, evictions are requested for lossAsks, one every askEvery.
 	lossAsks = 60 * time.Second
 	askEvery = 250 * time.Millisecond
-	// lossHurts is how long they may fail then. Kubernetes takes a node for lost after 50 s, and its endpoint out of the Service then.
+	// lossHurts is how long they may fail. Kubernetes takes 50 s to notice the loss and to remove
+	// the endpoint from the Service.
 	lossHurts = 55 * time.Second
 )
 
-// evictionsWithoutAReplica has a node die with one of two replicas of the controller, and with one of three, in a lab that notices
-// it as late as Kubernetes does by default.
+// evictionsWithoutAReplica stops a node with one of two replicas of the controller, and then with
+// one of three. Its lab notices a lost node as late as Kubernetes does by default.
 func evictionsWithoutAReplica(ctx context.Context, s *scene) (figure string, err error) {
 	wanted := fleet.shape()
 	wanted.Name = fmt.Sprintf("replicas-%d", os.Getpid())

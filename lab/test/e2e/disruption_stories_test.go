@@ -31,22 +31,23 @@ func story(number int) (string, error) {
 	return block + "\n---\n" + deployment, err
 }
 
-// tale is how a story is checked.
-type tale struct {
+// storyCheck describes how a story is checked.
+type storyCheck struct {
 	number int
-	// drains are the nodes to drain at once.
+	// drains returns the nodes to drain at once.
 	drains func(*evictions.Field, []corev1.Pod) []string
-	// within runs beside the drains, if anything does.
+	// within, if given, runs beside the drains.
 	within func(context.Context, *evictions.Field, string, []corev1.Pod) error
-	// budgets are checked by these domains of zones; a zone that is not named is not covered.
+	// budgets has the domains of zones by which each budget is checked; other zones are not
+	// covered.
 	budgets map[string]map[string]string
-	// expected is how many pods each of them expects.
+	// expected is the number of pods that each budget expects.
 	expected int
 }
 
-// tales are the stories with drains of a zone, of two nodes in different zones at once, and of
-// nodes one after the other.
-func tales(zones []string) []tale {
+// storyChecks returns the stories, with drains of whole zones, of nodes in different zones at once,
+// and of one node.
+func storyChecks(zones []string) []storyCheck {
 	a, b, c := zones[0], zones[1], zones[2]
 	own := map[string]string{a: a, b: b, c: c}
 	one := map[string]string{a: "all", b: "all", c: "all"}
@@ -56,7 +57,7 @@ func tales(zones []string) []tale {
 	oneNodeIn := func(zones ...string) func(*evictions.Field, []corev1.Pod) []string {
 		return func(f *evictions.Field, pods []corev1.Pod) []string { return nodesOfPods(f, pods, 1, zones...) }
 	}
-	return []tale{
+	return []storyCheck{
 		{
 			number: 1, drains: nodesIn(a, b), within: opensZone(a, b),
 			budgets: map[string]map[string]string{"app-pdb": {c: c}}, expected: 2,
@@ -67,7 +68,8 @@ func tales(zones []string) []tale {
 	}
 }
 
-// nodesOfPods are the nodes in some zones that have pods, all or the first of each zone.
+// nodesOfPods returns the nodes with pods in some zones: at most so many of each zone, or all for
+// 0.
 func nodesOfPods(f *evictions.Field, pods []corev1.Pod, most int, zones ...string) []string {
 	domains := evictions.Domains(f.Shape)
 	var nodes []string
@@ -85,20 +87,20 @@ func nodesOfPods(f *evictions.Field, pods []corev1.Pod, most int, zones ...strin
 	return nodes
 }
 
-// stories has the proposal's stories, as the documentation writes them, hold under kubectl drain.
+// stories checks that the proposal's stories, as documented, hold during kubectl drain.
 func stories(ctx context.Context, s *scene) (string, error) {
-	var told []string
-	for _, t := range tales(s.field().Zones()) {
-		figure, err := s.tell(ctx, t)
+	var figures []string
+	for _, t := range storyChecks(s.field().Zones()) {
+		figure, err := s.checkStory(ctx, t)
 		if err != nil {
 			return "", fmt.Errorf("story %d: %w", t.number, err)
 		}
-		told = append(told, figure)
+		figures = append(figures, figure)
 	}
-	return strings.Join(told, "; "), nil
+	return strings.Join(figures, "; "), nil
 }
 
-func (s *scene) tell(ctx context.Context, t tale) (figure string, err error) {
+func (s *scene) checkStory(ctx context.Context, t storyCheck) (figure string, err error) {
 	manifests, err := story(t.number)
 	if err != nil {
 		return "", err
@@ -161,12 +163,12 @@ func (s *scene) tell(ctx context.Context, t tale) (figure string, err error) {
 		}
 		evicted = report.Evictions
 	}
-	return fmt.Sprintf("story %d: %d nodes drained in %.0f s, %d pods evicted, refused %d times in between",
+	return fmt.Sprintf("story %d: %d nodes drained in %.0f s, %d pods evicted, with %d refusals",
 		t.number, len(nodes), took.Seconds(), evicted, strings.Count(printed, "will retry after 5s")), nil
 }
 
-// removeStory deletes a story and waits until its pods are gone: the next one has pods with the same
-// labels, and on the same nodes.
+// removeStory deletes a story and waits until its pods are gone: the pods of the next one have the
+// same labels, on the same nodes.
 func (s *scene) removeStory(ctx context.Context, namespace, manifests string) error {
 	if err := s.Delete(ctx, namespace, manifests); err != nil {
 		return err
@@ -174,14 +176,14 @@ func (s *scene) removeStory(ctx context.Context, namespace, manifests string) er
 	return kube.Wait(ctx, "the pods of the story to go", func(ctx context.Context) (string, error) {
 		list, err := s.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
-			return fmt.Sprintf("%d are there", len(list.Items)), nil
+			return fmt.Sprintf("%d remain", len(list.Items)), nil
 		}
 		return "", err
 	})
 }
 
-// opensZone waits until all pods of the first zone have been replaced, and none of the second, and
-// has the second not covered either.
+// opensZone waits until all pods of the first zone are replaced and none of the second. Then it
+// removes the second zone from the budget too.
 func opensZone(first, second string) func(context.Context, *evictions.Field, string, []corev1.Pod) error {
 	return func(ctx context.Context, f *evictions.Field, manifests string, pods []corev1.Pod) error {
 		domains, want := evictions.Domains(f.Shape), 0
@@ -202,7 +204,7 @@ func opensZone(first, second string) func(context.Context, *evictions.Field, str
 				}
 			}
 			if left[second] < want {
-				return fmt.Sprintf("of %s %d of %d pods are left before it is its turn", second, left[second], want), nil
+				return fmt.Sprintf("%d of %d pods of %s are left before its turn", left[second], want, second), nil
 			}
 			if left[first] > 0 {
 				return fmt.Sprintf("%d are left", left[first]), nil

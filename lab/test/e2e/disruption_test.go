@@ -11,7 +11,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// disruptionArea is how evictions are held to budgets by failure domain.
+// disruptionArea covers evictions under budgets by failure domain.
 func disruptionArea() area {
 	return area{
 		name:  "disruption",
@@ -31,21 +31,22 @@ func disruptionArea() area {
 	}
 }
 
-// field is the scene for evictions.
+// field returns the scene in the form that evictions need.
 func (s *scene) field() *evictions.Field {
 	return &evictions.Field{
 		Client: s.Client, Shape: s.cluster.Shape(), Namespace: s.namespace, Kubectl: root + "/bin/kubectl", Kubeconfig: s.cluster.Kubeconfig(),
 	}
 }
 
-// evictionStorm evicts pods, many at a time, over as many budgets as workloads and then over one, while
-// pods die and one of two replicas of the controller is killed and comes back. None is admitted beyond a budget.
+// evictionStorm evicts pods, many at a time, under a budget for each workload and then under one
+// budget. Meanwhile pods die, and one of two replicas of the controller is killed and comes back.
+// No eviction exceeds a budget.
 func evictionStorm(ctx context.Context, s *scene) (string, error) {
 	o := evictions.BudgetsOptions{Workloads: 10, Evictions: 30, Died: 500 * time.Millisecond}
 	if soaking() {
 		o.Workloads, o.Evictions = 100, 5000
 	}
-	// About as many as one budget over all allows, so that it refuses some.
+	// This is about as many as one budget for all allows, so that it refuses some.
 	o.InFlight = 2 * o.Workloads
 	f := s.field()
 	check(f.Run(ctx, "", evictions.CrowdWorkloads(o.Workloads)...))
@@ -62,25 +63,25 @@ func evictionStorm(ctx context.Context, s *scene) (string, error) {
 		return "", fmt.Errorf("over one budget: %w", err)
 	}
 	if one.Failed > 0 {
-		return "", fmt.Errorf("with both replicas there %d evictions were not answered, such as %q", one.Failed, one.Failures)
+		return "", fmt.Errorf("with both replicas running %d evictions got no answer, such as %q", one.Failed, one.Failures)
 	}
 	if many.Webhook.Calls() == 0 || one.Webhook.Calls() == 0 {
 		return "", errors.New("the API server has not counted the calls of eviction.vicinity.dev")
 	}
 	all := many.Add(one.Figures)
 	over := many.OverBudget + many.Unreserved + one.OverBudget + one.Unreserved
-	// A refusal costs a request too.
+	// Refusals cost requests too.
 	asked := many.Calls + one.Calls
 	calls, perAnswer := asked/float64(all.Admitted), asked/float64(all.Admitted+all.Refused)
 	p99 := meter.Milliseconds(meter.Quantile(all.Times, 0.99))
 	fmt.Printf("RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f\n", all.Admitted, over, p99, all.PerSecond(), calls, perAnswer)
-	return fmt.Sprintf("%d evictions over %d budgets and one, %d at a time, %d refused and %d deaths meanwhile: over budget %d; %.0f a second, %.0f ms at p99, of which the webhook %v over many and %v over one; "+
-		"%.2f API calls a pod and %.2f an answer, %.2f evictions a write over one budget; %d not answered while a webhook was killed, and a death not known for %.0f s at most",
+	return fmt.Sprintf("%d evictions over %d budgets and one, %d at a time, %d refused and %d deaths meanwhile: %d over budget; %.0f a second, %.0f ms at p99, where the webhook takes %v with many budgets and %v with one; "+
+		"%.2f API calls a pod and %.2f an answer, %.2f evictions a write over one budget; %d without an answer while a webhook was killed, and a death unknown for %.0f s at most",
 		all.Admitted, o.Workloads, o.InFlight, all.Refused, all.Deaths, over, all.PerSecond(), p99, many.Webhook.Quantile(0.99), one.Webhook.Quantile(0.99),
 		calls, perAnswer, float64(one.Reservations)/float64(one.Writes), many.Failed, max(many.Unseen, one.Unseen).Seconds()), nil
 }
 
-// killWebhook ends one of the controller's pods at once.
+// killWebhook kills one of the controller's pods.
 func (s *scene) killWebhook(ctx context.Context) error {
 	pods, err := controllers(ctx, s.Client)
 	if err != nil {
@@ -92,8 +93,8 @@ func (s *scene) killWebhook(ctx context.Context) error {
 	return s.CoreV1().Pods(vicinityNamespace).Delete(ctx, pods[0].Name, atOnce())
 }
 
-// recycle moves a service of 420 pods to other nodes, by draining its nodes: a zone at a time under
-// a TopologyDisruptionBudget, a pod at a time under a PodDisruptionBudget.
+// recycle moves a service of 420 pods by draining its nodes: a zone at a time under a
+// TopologyDisruptionBudget, and a pod at a time under a PodDisruptionBudget.
 func recycle(ctx context.Context, s *scene) (string, error) {
 	const pods, startTime = 420, 2 * time.Second
 	f := s.field()
@@ -117,8 +118,8 @@ func recycle(ctx context.Context, s *scene) (string, error) {
 		pods, startTime, byZone.Took.Seconds(), zones*startTime, byPod.Moved, byPod.Took.Seconds(), whole.Seconds(), time.Duration(pods)*startTime), nil
 }
 
-// autoscaler has drainers that look at PodDisruptionBudgets alone ask every second for what a budget
-// does not allow: each costs one answer.
+// autoscaler runs drainers that know only PodDisruptionBudgets, and repeat refused evictions every
+// second. Each refusal costs one answer and no write.
 func autoscaler(ctx context.Context, s *scene) (string, error) {
 	f := s.field()
 	nodes, during := 200, 10*time.Second
@@ -130,20 +131,21 @@ func autoscaler(ctx context.Context, s *scene) (string, error) {
 	pods := must(f.Pods(ctx, w.Name, ""))
 	figures := must(f.Retry(ctx, during, names(pods), map[string]int{w.Name: nodes}))
 	if figures.Failed >= figures.Refused {
-		return "", fmt.Errorf("%d evictions were refused, and %d were not answered, such as %q", figures.Refused, figures.Failed, figures.Failure)
+		return "", fmt.Errorf("%d evictions were refused, and %d got no answer, such as %q", figures.Refused, figures.Failed, figures.Failure)
 	}
 	if figures.Writes > figures.Admitted {
-		return "", fmt.Errorf("%d refusals and %d evictions of pods that were going wrote budgets %d times", figures.Refused, figures.Admitted, figures.Writes)
+		return "", fmt.Errorf("%d refusals and %d evictions of pods that were ending wrote budgets %d times", figures.Refused, figures.Admitted, figures.Writes)
 	}
 	perRefusal := figures.Calls / float64(figures.Refused)
 	if most := 1.5; perRefusal > most {
 		return "", fmt.Errorf("a refusal costs %.2f API calls, more than %.1f", perRefusal, most)
 	}
-	return fmt.Sprintf("%d drainers ask every second: %.0f refusals a second, %.0f ms at p99, %.2f API calls each and no write; %d were not answered in time", nodes,
+	return fmt.Sprintf("%d drainers ask every second: %.0f refusals a second, %.0f ms at p99, %.2f API calls each and no write; %d got no answer in time", nodes,
 		float64(figures.Refused)/figures.Took.Seconds(), meter.Milliseconds(meter.Quantile(figures.Times, 0.99)), perRefusal, figures.Failed), nil
 }
 
-// manyBudgets makes 1,000 budgets of which one covers a pod, and measures how long an eviction of it takes.
+// manyBudgets makes 1,000 budgets, one of them for a pod, and measures how long an eviction of the
+// pod takes.
 func manyBudgets(ctx context.Context, s *scene) (string, error) {
 	f := s.field()
 	w := evictions.Workload{Name: "one", Replicas: 6}

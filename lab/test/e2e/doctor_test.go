@@ -20,7 +20,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// doctorArea is what "vicinity doctor" finds in a cluster that has all parts of Vicinity.
+// doctorArea covers "vicinity doctor" in a cluster with all parts of Vicinity.
 func doctorArea() area {
 	return area{
 		name:  "doctor",
@@ -32,7 +32,7 @@ func doctorArea() area {
 	}
 }
 
-// examinedFinding is what a promise looks at of a finding.
+// examinedFinding has the parts of a finding that promises check.
 type examinedFinding struct {
 	ID     string
 	Object struct{ Kind, Namespace, Name string }
@@ -48,7 +48,7 @@ func (f *examinedFinding) name() string {
 	return f.ID + " " + f.Object.Kind + " " + object
 }
 
-// doctorUser may do what docs/reference/permissions.md says that doctor asks for, and nothing else.
+// doctorUser has only the permissions that docs/reference/permissions.md lists for doctor.
 const doctorUser = "doctor"
 
 // allowDoctor gives the user the role of the document.
@@ -71,8 +71,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: `+doctorUser+
 `)
 }
 
-// examine runs the command as that user. It is an error if anything may not be read, or if the exit code does not
-// fit what was found.
+// examine runs the command as that user. It returns an error if doctor may not read something, or
+// if the exit code does not fit the findings.
 func (s *scene) examine(ctx context.Context) ([]examinedFinding, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "vicinity"), "doctor", "-o", "json", "--as", doctorUser, "--kubeconfig", s.cluster.Kubeconfig())
 	var complaint bytes.Buffer
@@ -102,24 +102,25 @@ func (s *scene) examine(ctx context.Context) ([]examinedFinding, error) {
 	return report.Findings, nil
 }
 
-// finds says how what doctor finds differs from what is wanted. It is empty if it does not.
+// finds describes how the findings differ from the wanted ones; empty if they are the same.
 func (s *scene) finds(ctx context.Context, wanted []string) (string, error) {
 	found, err := s.examine(ctx)
 	if err != nil {
 		return "", err
 	}
-	var names, said []string
+	var names, sentences []string
 	for i := range found {
 		names = append(names, found[i].name())
-		said = append(said, found[i].What)
+		sentences = append(sentences, found[i].What)
 	}
 	if slices.Equal(slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(wanted))) {
 		return "", nil
 	}
-	return fmt.Sprintf("it finds %q: %s", names, strings.Join(said, " ")), nil
+	return fmt.Sprintf("it finds %q: %s", names, strings.Join(sentences, " ")), nil
 }
 
-// findsOnly waits until doctor finds these and nothing else. Before each look it does what is given.
+// findsOnly waits until the findings are exactly the wanted ones. It calls before ahead of each
+// look.
 func (s *scene) findsOnly(ctx context.Context, before func(context.Context) error, wanted ...string) error {
 	return kube.Wait(ctx, fmt.Sprintf("doctor to find %q", wanted), func(ctx context.Context) (string, error) {
 		if before != nil {
@@ -131,8 +132,8 @@ func (s *scene) findsOnly(ctx context.Context, before func(context.Context) erro
 	})
 }
 
-// clusterFault is something wrong that is done to a cluster: objects that are made, or a command, which another one undoes. Commands may be
-// run more than once.
+// clusterFault is a fault to inject: objects to create, or a command and the command that undoes
+// it. Commands may run more than once.
 type clusterFault struct {
 	finding string
 	objects string
@@ -141,14 +142,15 @@ type clusterFault struct {
 	besides []string // other findings, which follow
 }
 
-// faultBatch are faults that do not hide each other.
+// faultBatch has faults that do not hide each other.
 type faultBatch struct {
 	faults []clusterFault
-	// unsettling says that components write over what is injected, so that the commands run again before each look.
+	// unsettling says that components repair the faults, so that the commands run again before each
+	// look.
 	unsettling bool
 }
 
-// script is a command of objects and then those of the faults.
+// script combines the objects and the commands of the faults.
 func (b faultBatch) script(verb string, command func(*clusterFault) string) string {
 	objects, commands := "", ""
 	for i := range b.faults {
@@ -164,7 +166,7 @@ func (b faultBatch) script(verb string, command func(*clusterFault) string) stri
 	return commands
 }
 
-// injects and undoes are the commands for all faults.
+// injects and undoes return the commands for all faults.
 func (b faultBatch) injects() string {
 	return b.script("apply", func(f *clusterFault) string { return f.inject })
 }
@@ -173,7 +175,7 @@ func (b faultBatch) undoes() string {
 	return b.script("delete --ignore-not-found", func(f *clusterFault) string { return f.undo })
 }
 
-// findings are those of all faults.
+// findings returns the findings of all faults.
 func (b faultBatch) findings() (all []string) {
 	for i := range b.faults {
 		all = append(append(all, b.faults[i].finding), b.faults[i].besides...)
@@ -186,7 +188,7 @@ const (
 	chartFolder = root + "/charts/vicinity"
 )
 
-// faultsOfNodes are those of nodes, of programs of others, of versions and of PodDisruptionBudgets.
+// faultsOfNodes has faults of nodes, of other programs, of versions and of PodDisruptionBudgets.
 func (s *scene) faultsOfNodes(chartVersion string) faultBatch {
 	pdb := func(name, spec string) string {
 		return fmt.Sprintf("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", name, s.namespace, spec)
@@ -217,7 +219,7 @@ spec:
 	}}
 }
 
-// faultsOfServices are those of Services, policies and budgets, and of the Leases of proxies.
+// faultsOfServices has faults of Services, policies and budgets, and of the Leases of proxies.
 func (s *scene) faultsOfServices() faultBatch {
 	service := func(finding, name, meta, spec string) clusterFault {
 		return clusterFault{finding: finding + " Service " + s.namespace + "/" + name, objects: fmt.Sprintf(`
@@ -250,7 +252,7 @@ spec: {selector: {matchLabels: {app: unused}}, mode: Prefer, level: Zone}`, s.na
 	}}
 }
 
-// faultsOfController are those of the controller, of its webhooks and CRDs.
+// faultsOfController has faults of the controller, its webhooks and CRDs.
 func faultsOfController() faultBatch {
 	return faultBatch{unsettling: true, faults: []clusterFault{
 		{
@@ -265,7 +267,7 @@ func faultsOfController() faultBatch {
 		},
 		{
 			finding: "controller-not-ready Deployment vicinity-system/vicinity-controller",
-			// The Lease of the leader would be missed half a minute later.
+			// Without the delete, doctor would notice the leader's Lease half a minute later.
 			inject: ownKubectl + "scale deployment vicinity-controller --replicas=0; " + ownKubectl + "delete lease --ignore-not-found vicinity-controller",
 			undo:   ownKubectl + "scale deployment vicinity-controller --replicas=2; " + ownKubectl + "rollout status deployment/vicinity-controller",
 			besides: []string{
@@ -273,15 +275,15 @@ func faultsOfController() faultBatch {
 			},
 		},
 		{
-			// The controller writes the authority, and is away.
+			// The controller, which writes the authority, does not run.
 			finding: "webhook-without-authority MutatingWebhookConfiguration vicinity",
 			inject:  `kubectl patch mutatingwebhookconfiguration vicinity --type=json -p '[{"op":"replace","path":"/webhooks/0/clientConfig/caBundle","value":""}]'`,
 		},
 	}}
 }
 
-// faultsFound injects faults, some at a time. Doctor finds each by identifier and object, and nothing else. When they
-// are undone, it finds nothing.
+// faultsFound injects faults, several at a time. Doctor finds each by identifier and object, and
+// nothing else. After they are undone it finds nothing.
 func faultsFound(ctx context.Context, s *scene) (figure string, err error) {
 	scratch := must(os.MkdirTemp("", "doctor-"))
 	defer undo(&err, func() error { return os.RemoveAll(scratch) })
@@ -299,10 +301,11 @@ func faultsFound(ctx context.Context, s *scene) (figure string, err error) {
 		}
 		found += len(batch.faults)
 	}
-	return fmt.Sprintf("%d faults found and gone when undone, 0 false, 0 in the healthy cluster", found), nil
+	return fmt.Sprintf("%d faults found, and gone when undone; 0 false findings, 0 in the healthy cluster", found), nil
 }
 
-// faultTime is how long faults may take to be found, and to be gone. A node that is new has a minute to get a Lease.
+// faultTime limits the wait for findings to appear and to disappear. A new node has a minute to get
+// a Lease.
 const faultTime = 90 * time.Second
 
 func (s *scene) findsFaults(ctx context.Context, batch faultBatch, setting string) (err error) {
@@ -311,7 +314,7 @@ func (s *scene) findsFaults(ctx context.Context, batch faultBatch, setting strin
 		if undone {
 			return nil
 		}
-		// What is left would be found in the next promise, too.
+		// Remaining faults would appear in the next promise too.
 		return s.bash(context.WithoutCancel(ctx), setting+batch.undoes())
 	})
 	within, cancel := context.WithTimeout(ctx, faultTime)
@@ -338,8 +341,8 @@ func (s *scene) findsFaults(ctx context.Context, batch faultBatch, setting strin
 	return nil
 }
 
-// leftoversFound uninstalls Vicinity while a Service is routed: doctor finds what is left and nothing else, and nothing when
-// it is installed again.
+// leftoversFound uninstalls Vicinity while a Service is routed. Doctor finds exactly the leftovers,
+// and nothing after Vicinity is installed again.
 func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.allowDoctor(ctx))
 	check(s.serve(ctx, lab.EchoManifests("echo", 6), 6))

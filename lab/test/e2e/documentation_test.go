@@ -22,7 +22,7 @@ const root = "../../.."
 type shown struct {
 	command string
 	output  []string
-	// line and end are where the output begins and ends in the document.
+	// The output begins at line and ends before end in the document.
 	line, end int
 }
 
@@ -50,12 +50,11 @@ func console(lines []string) []shown {
 	return all
 }
 
-// changing are the parts of outputs that differ between runs.
+// changing has the parts of outputs that differ between runs.
 var changing = []struct {
 	pattern *regexp.Regexp
 	instead string
 }{
-	// The suffixes of ReplicaSets and pods.
 	{regexp.MustCompile(`-[a-z0-9]{8,10}-[a-z0-9]{5}\b`), "-POD"},
 	{regexp.MustCompile(`\d[\d,]*(\.\d+)?`), "N"},
 	{regexp.MustCompile(`\bN (B|kB|MB|GB)\b`), "N BYTES"},
@@ -63,7 +62,7 @@ var changing = []struct {
 	{regexp.MustCompile(`\s+`), " "},
 }
 
-// settledLine is a line without what changes.
+// settledLine returns a line without the parts that differ between runs.
 func settledLine(line string) string {
 	for _, c := range changing {
 		line = c.pattern.ReplaceAllString(line, c.instead)
@@ -71,7 +70,7 @@ func settledLine(line string) string {
 	return strings.TrimSpace(line)
 }
 
-// missing are the lines of the document that a command did not print.
+// missing returns the lines of the document that a command did not print.
 func (s shown) missing(printed []string) []string {
 	var have []string
 	for _, line := range printed {
@@ -86,8 +85,8 @@ func (s shown) missing(printed []string) []string {
 	return missing
 }
 
-// documentation runs the commands of a document in order, in a lab of its own, and compares
-// their output. With E2E_UPDATE=1 it writes the output to the document.
+// documentation runs the commands of a document in order, in a lab of its own, and compares their
+// output. With E2E_UPDATE=1 it writes the output to the document.
 func documentation(document string) func(context.Context, *scene) (string, error) {
 	return func(ctx context.Context, s *scene) (string, error) { return s.documented(ctx, root+"/"+document) }
 }
@@ -119,7 +118,7 @@ func (s *scene) documented(ctx context.Context, document string) (string, error)
 			continue
 		}
 		if missing := c.missing(printed); len(missing) > 0 {
-			failed = append(failed, fmt.Errorf("%q did not print %q but %q", c.command, missing, printed))
+			failed = append(failed, fmt.Errorf("%q did not print %q; it printed %q", c.command, missing, printed))
 		}
 	}
 	if os.Getenv("E2E_UPDATE") != "" {
@@ -128,7 +127,7 @@ func (s *scene) documented(ctx context.Context, document string) (string, error)
 	return fmt.Sprintf("%d commands print what is shown", len(commands)), errors.Join(failed...)
 }
 
-// rewritten is the document with the current outputs.
+// rewritten returns the document with the current outputs.
 func rewritten(lines []string, commands []shown) []string {
 	var out []string
 	at := 0
@@ -144,8 +143,8 @@ func rewritten(lines []string, commands []shown) []string {
 type shell struct {
 	environment []string
 	folder      string
-	kept        string // where the environment is kept between commands
-	// usual replaces what is specific to this run by what a user sees.
+	kept        string // file with the environment between commands
+	// usual replaces values of this run by those that a user sees.
 	usual *strings.Replacer
 	down  func() error
 }
@@ -159,7 +158,7 @@ func newShell(ctx context.Context, s *scene) (*shell, error) {
 	if _, err := os.Stat(filepath.Join(binaries, "kubectl")); err != nil {
 		return nil, fmt.Errorf("the documentation shows kubectl: %w; make kubernetes builds it", err)
 	}
-	// The home of the commands is another; what was compiled is there all the same.
+	// The commands have another home, but use the same Go caches.
 	caches, err := exec.CommandContext(ctx, "go", "env", "GOCACHE", "GOMODCACHE").Output()
 	if err != nil {
 		return nil, fmt.Errorf("the documentation shows make: go env: %w", err)
@@ -184,7 +183,7 @@ func newShell(ctx context.Context, s *scene) (*shell, error) {
 	}, nil
 }
 
-// end takes the lab down where the commands did not get to it.
+// end takes the lab down if the commands did not.
 func (s *shell) end() { _ = s.down() }
 
 func (s *shell) run(ctx context.Context, command string) (printed []string, err error) {
@@ -197,7 +196,7 @@ func (s *shell) run(ctx context.Context, command string) (printed []string, err 
 		return nil, err
 	}
 	for line := range strings.SplitSeq(s.usual.Replace(string(output)), "\n") {
-		// How often kubectl prints this varies.
+		// kubectl prints this line a varying number of times.
 		if !strings.HasPrefix(line, "Waiting for ") {
 			printed = append(printed, strings.TrimRight(line, " "))
 		}

@@ -1,10 +1,11 @@
-// Package e2e_test shows in labs what the project promises. An area is a part of the project, a
-// promise a sentence about it that can be checked. Each prints one line, "ok AREA/promise figure" or
-// "FAIL AREA/promise why". A promise that fails fails the run; the others are tried all the same.
+// Package e2e_test checks the project's promises in labs. An area is a part of the project, a
+// promise a sentence about it that can be checked. Each promise prints one line, "ok AREA/promise
+// figure" or "FAIL AREA/promise why". A promise that fails fails the run, but the others are still
+// tried.
 //
-// Areas share labs, and one lab runs at a time. "make test" shows the promises of its tier, "make e2e"
-// all but those of "make soak" alone, or those of some areas: AREA=proxy. They need root and minutes, so nothing runs without the
-// variable E2E_AREA, which make sets.
+// Areas share labs, and one lab runs at a time. "make test" tries the promises of its tier, "make
+// e2e" all except those that only "make soak" tries. AREA=proxy selects an area. The promises need
+// root and take minutes: without the variable E2E_AREA, which make sets, nothing runs.
 package e2e_test
 
 import (
@@ -38,30 +39,29 @@ type setup struct {
 	prepare func(context.Context, *lab.Cluster) error
 }
 
-// area is a part of the project. Its promises run in order, each in a namespace of its own;
-// neighbours that may run beside each other do.
+// area is a part of the project. Its promises run in order, each in a namespace of its own.
+// Neighbours that may run beside each other do.
 type area struct {
 	name     string
 	setup    *setup
 	promises []promise
 }
 
-// promise is something that the project promises.
 type promise struct {
 	name string
 	tier tier
-	// within limits its duration; the default is usualTime. A long form has longForm.
+	// within limits the duration; the default is usualTime. A long form has longForm.
 	within time.Duration
-	// beside says that it changes nothing that others of the area use, and measures nothing that
-	// they disturb.
+	// beside says that the promise changes nothing that others of the area use, and that they do
+	// not disturb its measurements.
 	beside bool
-	// alone says that it brings up a lab itself: no other one runs meanwhile.
+	// alone says that the promise brings up a lab of its own; no other lab runs meanwhile.
 	alone bool
 	// keep checks the promise and returns its figure.
 	keep func(context.Context, *scene) (figure string, err error)
 }
 
-// tier is the smallest of make's targets that shows a promise.
+// tier is the smallest target of make that tries a promise.
 type tier string
 
 const (
@@ -75,20 +75,20 @@ const (
 	longForm  = 3 * time.Hour
 )
 
-// together is how many promises run beside each other at most: as many as the smallest machine has cores.
+// together is the number of promises that run at the same time: the cores of the smallest machine.
 const together = 2
 
-// scene is where a promise is checked. One that is alone has options only.
+// scene is the place where a promise is checked. A promise that is alone gets only options.
 type scene struct {
 	*lab.Client
 	cluster *lab.Cluster
 	// namespace belongs to the promise.
 	namespace string
-	// options are those of this run's labs.
+	// options are the options of this run's labs.
 	options lab.Options
 }
 
-// areas are all areas in the order in which they run. Areas that share a lab are neighbours.
+// areas returns all areas in the order in which they run. Areas that share a lab are neighbours.
 func areas() []area {
 	return []area{
 		routingArea(), proxyArea(), namesArea(), doctorArea(), consoleArea(), releaseArea(),
@@ -106,13 +106,13 @@ func TestMain(m *testing.M) {
 	if os.Getenv(areaVariable) == "" {
 		os.Exit(0)
 	}
-	// An interrupt would end a test program at once and leave its labs behind. Here it
-	// makes what runs fail, and nothing else starts.
+	// An interrupt would end a test program at once and leave its labs behind. Here the current
+	// promises fail, and no other starts.
 	var stop context.CancelFunc
 	interrupted, stop = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := m.Run()
 	stop()
-	// The logs of labs before this are long and may be cut.
+	// The logs above are long and may be cut, so the summary comes last.
 	for _, line := range summary {
 		fmt.Println(line)
 	}
@@ -122,10 +122,10 @@ func TestMain(m *testing.M) {
 // interrupted ends on an interrupt.
 var interrupted = context.Background()
 
-// summary are the lines that sum up the run.
+// summary has the lines of the run's summary.
 var summary []string
 
-// takeDownTime is reserved in the time of a run to take the last lab down.
+// takeDownTime is reserved at the end of a run to take the last lab down.
 const takeDownTime = 2 * time.Minute
 
 // record is a promise with its tries.
@@ -172,7 +172,8 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// inLabs yields promises lab by lab: all that share a lab at once, and each that is alone by itself.
+// inLabs yields promises lab by lab: those that share a lab together, and each promise that is
+// alone by itself.
 func inLabs(chosen []*record) iter.Seq[[]*record] {
 	return func(yield func([]*record) bool) {
 		for len(chosen) > 0 {
@@ -201,8 +202,8 @@ func inLabs(chosen []*record) iter.Seq[[]*record] {
 	}
 }
 
-// choose finds the promises of the wanted areas and tier whose names match. The wanted are names of areas or all; an area with a
-// minus before it is left out.
+// choose returns the promises of the wanted areas and tier whose names match. wanted has names of
+// areas, or all; a minus before an area excludes it.
 func choose(wanted, wantedTier, matching string) ([]*record, error) {
 	only, err := regexp.Compile(matching)
 	if err != nil {
@@ -222,7 +223,7 @@ func choose(wanted, wantedTier, matching string) ([]*record, error) {
 		case name == allAreas:
 			in = append(in, names...)
 		case !slices.Contains(names, left):
-			return nil, fmt.Errorf("AREA %q is unknown; it must be all, or one or more of %s; a minus before an area leaves it out",
+			return nil, fmt.Errorf("AREA %q is unknown; it must be all, or one or more of %s; a minus before an area excludes it",
 				left, strings.Join(names, ", "))
 		case out:
 			in = slices.DeleteFunc(in, func(name string) bool { return name == left })
@@ -248,15 +249,15 @@ func choose(wanted, wantedTier, matching string) ([]*record, error) {
 	}
 	switch {
 	case len(chosen) == 0 && len(soak) > 0:
-		return nil, fmt.Errorf("only \"make soak\" shows %s; it takes AREA and PROMISE, too", strings.Join(soak, ", "))
+		return nil, fmt.Errorf("only \"make soak\" tries %s; it takes AREA and PROMISE too", strings.Join(soak, ", "))
 	case len(chosen) == 0:
 		return nil, fmt.Errorf("PROMISE %q matches no promise of %s", matching, strings.Join(in, ", "))
 	}
 	return chosen, nil
 }
 
-// runAll tries promises in a lab of their setup: one after the other, but for neighbours that may
-// run beside each other.
+// runAll tries promises in one lab, one after the other; neighbours that may run beside each other
+// run at the same time.
 func runAll(ctx context.Context, t *testing.T, records []*record) {
 	if ctx.Err() != nil {
 		t.Errorf("not begun: %v", ctx.Err())
@@ -327,9 +328,8 @@ func (r *record) try(ctx context.Context, s *scene) {
 	fmt.Println(word, r.outcome().Name(), try)
 }
 
-// bringUp brings a lab up and takes it down when the test ends. The process ID is appended to its
-// name, so that it is none of the user's. If a promise failed, it prints the end of the components'
-// logs.
+// bringUp brings a lab up and takes it down when the test ends. The process ID in its name keeps it
+// apart from users' labs. If a promise failed, bringUp prints the end of the components' logs.
 func bringUp(t *testing.T, s shape.Shape, records []*record) *lab.Cluster {
 	t.Helper()
 	program, err := labProgram()
@@ -359,7 +359,7 @@ func bringUp(t *testing.T, s shape.Shape, records []*record) *lab.Cluster {
 	return cluster
 }
 
-// labProgram is the vicinity-lab program: the one that VICINITY_LAB names, or bin/vicinity-lab.
+// labProgram returns the path in VICINITY_LAB, or bin/vicinity-lab.
 func labProgram() (string, error) {
 	if program := os.Getenv("VICINITY_LAB"); program != "" {
 		return filepath.Abs(program)
@@ -367,7 +367,7 @@ func labProgram() (string, error) {
 	return built.Program("vicinity-lab")
 }
 
-// show checks a promise in a namespace that is then removed, without waiting for that.
+// show checks a promise in a namespace that it then removes, without waiting for the removal.
 func (p promise) show(ctx context.Context, s *scene) (figure string, err error) {
 	within := cmp.Or(p.within, usualTime)
 	if soaking() {
@@ -382,20 +382,20 @@ func (p promise) show(ctx context.Context, s *scene) (figure string, err error) 
 		return "", err
 	}
 	defer func() {
-		// The context of a promise that took too long has ended.
+		// If the promise took too long, its context has ended.
 		err = errors.Join(err, s.RemoveNamespace(context.WithoutCancel(ctx), s.namespace))
 	}()
 	return p.kept(ctx, s)
 }
 
-// kept checks a promise, which check and must may end.
+// kept checks a promise. check and must may end it.
 func (p promise) kept(ctx context.Context, s *scene) (figure string, err error) {
 	defer undo(&err, func() error { return nil })
 	return p.keep(ctx, s)
 }
 
-// undo is deferred by what keeps a promise, with its result, to put right again what others use. It does so
-// also where check ends the promise, and the error has both.
+// undo is deferred to restore shared state after a promise. It receives the promise's error, also
+// when check ends the promise, and joins its own.
 func undo(err *error, change func() error) {
 	thrown := recover()
 	if failed, is := thrown.(failure); is {
@@ -410,15 +410,16 @@ func undo(err *error, change func() error) {
 // failure is the error that ends a promise.
 type failure struct{ error }
 
-// check ends the promise if there is an error. Functions that keep promises call it, and those that they call themselves. Others
-// return errors: what check throws must not leave a goroutine, nor pass by a function that says more about the error.
+// check ends the promise if there is an error. Only functions on the promise's own call path may
+// call it: it must not leave a goroutine, nor skip a function that adds context to the error. Other
+// functions return errors.
 func check(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
-// must is check for a function that returns a value besides.
+// must is check for a function that also returns a value.
 func must[T any](value T, err error) T {
 	check(err)
 	return value

@@ -23,7 +23,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// everythingArea has all parts of Vicinity do their work at once.
+// everythingArea checks all parts of Vicinity at the same time.
 func everythingArea() area {
 	return area{
 		name:     "everything",
@@ -32,7 +32,8 @@ func everythingArea() area {
 	}
 }
 
-// everything is a cluster with all parts of Vicinity, whose budgets are also written as PodDisruptionBudgets.
+// everything is a cluster with all parts of Vicinity. Budgets are also projected as
+// PodDisruptionBudgets.
 var everything = &setup{
 	name: "everything",
 	shape: func() shape.Shape {
@@ -49,18 +50,17 @@ var everything = &setup{
 	},
 }
 
-// A day of a large cluster is taken to be an update, a drain, a scale-down and a restart of each part every hour, and a zone that is
-// lost every twelve.
+// A day of a large cluster has an update, a drain, a scale-down and a restart of each part every
+// hour, and the loss of a zone every twelve hours.
 const (
 	hours      = 24
 	hoursALoss = 12
-	// dayRate is how many requests a second are sent all the time.
+	// dayRate is the number of requests a second, all the time.
 	dayRate = 200
 	// lossTime is how long a zone is lost.
 	lossTime = 4 * time.Second
 )
 
-// daily is a day under way.
 type daily struct {
 	*scene
 	*rolled
@@ -70,8 +70,8 @@ type daily struct {
 	churned                                          int
 }
 
-// day has a day's worth of everything at once, under load by HTTP and by names. No request fails, but for those of a zone that is lost; no
-// budget is exceeded; and in the end there is nothing more of anything than there was at the start.
+// day does the work of a day under load by HTTP and by DNS. Only requests to a lost zone may fail.
+// No budget is exceeded, and at the end no more objects, rules or memory remain than at the start.
 func day(ctx context.Context, s *scene) (string, error) {
 	d := &daily{scene: s, rolled: &rolled{Field: s.field(), kind: ofStatefulSet, name: "echo", pods: 6}}
 	check(d.prepare(ctx))
@@ -95,9 +95,9 @@ func day(ctx context.Context, s *scene) (string, error) {
 	check(d.rests(ctx))
 	grown := must(d.sameAs(ctx, before))
 	if d.requests == 0 || d.names == 0 {
-		return "", fmt.Errorf("%d requests were sent and %d names asked for, so nothing is shown", d.requests, d.names)
+		return "", fmt.Errorf("%d requests were sent and %d names asked for, which proves nothing", d.requests, d.names)
 	}
-	return fmt.Sprintf("%d hours' worth in %s: %d updates, %d drains, %d restarts, %d scale-downs, %d zones lost, %d Services made and deleted; %d requests and %d names, 0 failed; no budget exceeded; %s",
+	return fmt.Sprintf("%d hours of work in %s: %d updates, %d drains, %d restarts, %d scale-downs, %d zones lost, %d Services made and deleted; %d requests and %d names, 0 failed; no budget exceeded; %s",
 		hours, took.Round(time.Second), d.updates, d.drains, d.restarts, d.scales, d.losses, d.churned, d.requests, d.names, grown), nil
 }
 
@@ -120,7 +120,7 @@ func (d *daily) prepare(ctx context.Context) error {
 	return d.rests(ctx)
 }
 
-// hour has one of everything, under load.
+// hour does the work of an hour, under load.
 func (d *daily) hour(ctx context.Context, hour int) error {
 	return d.under(ctx, nil, func(ctx context.Context) error {
 		if err := d.update(ctx, fmt.Sprintf("v%d", hour+1), "0s", ""); err != nil {
@@ -152,7 +152,8 @@ func (d *daily) hour(ctx context.Context, hour int) error {
 	})
 }
 
-// restart ends the controller that leads at once, a DNS server in order, and kills the proxy of a node.
+// restart kills the leading controller, ends a DNS server gracefully, and kills the proxy of a
+// node.
 func (d *daily) restart(ctx context.Context, hour int) error {
 	leader, err := d.leader(ctx)
 	if err != nil {
@@ -190,7 +191,8 @@ func (d *daily) serversRun(ctx context.Context) error {
 	})
 }
 
-// loseZone cuts a zone off and heals it. Clients of the others have endpoints of their own, and notice nothing.
+// loseZone cuts a zone off and heals it. Clients of other zones have endpoints of their own, and
+// notice nothing.
 func (d *daily) loseZone(ctx context.Context, zone string) (err error) {
 	others := slices.DeleteFunc(d.Zones(), func(name string) bool { return name == zone })
 	err = d.under(ctx, others, func(ctx context.Context) (err error) {
@@ -215,8 +217,9 @@ func (d *daily) loseZone(ctx context.Context, zone string) (err error) {
 	return d.settled(ctx)
 }
 
-// under sends requests, asks for names, and makes and deletes Services while something is done. Clients are those of some zones, all if
-// none is named. Names are not asked for while a zone is lost: DNS servers of it are asked, too.
+// under sends requests, asks for names, and makes and deletes Services while do runs. Clients are
+// in the given zones, or in all for nil. While a zone is lost no names are asked for, since some
+// DNS servers are in that zone.
 func (d *daily) under(ctx context.Context, zones []string, do func(context.Context) error) error {
 	job, err := d.planLoad(ctx, lab.LoadOptions{Zones: zones, Plan: load.Plan{Rate: dayRate, Duration: longest}})
 	if err != nil {
@@ -254,7 +257,7 @@ func (d *daily) under(ctx context.Context, zones []string, do func(context.Conte
 	return nil
 }
 
-// nameIsKnown asks a node of each zone for the Service all the time.
+// nameIsKnown keeps asking a node of each zone for the Service.
 func (d *daily) nameIsKnown(ctx context.Context) (*steady, error) {
 	service, err := d.scene.CoreV1().Services(d.namespace).Get(ctx, "echo", metav1.GetOptions{})
 	if err != nil {
@@ -267,7 +270,7 @@ func (d *daily) nameIsKnown(ctx context.Context) (*steady, error) {
 	return d.askSteadily(ctx, all)
 }
 
-// churnServices makes Services for the pods and deletes them, one after the other, until the context ends.
+// churnServices makes and deletes Services, one after the other, until the context ends.
 func (d *daily) churnServices(ctx context.Context) (n int, err error) {
 	for ; ctx.Err() == nil; n++ {
 		name := fmt.Sprintf("churn-%d", n)
@@ -286,7 +289,8 @@ func (d *daily) churnServices(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// rests waits until nothing is under way: the update is complete, budgets have nothing reserved and say so, rules change no more.
+// rests waits until nothing is in progress: the update is complete, budgets have no reservations,
+// and rules do not change.
 func (d *daily) rests(ctx context.Context) error {
 	if _, err := d.phase(ctx, v1alpha1.PhaseComplete); err != nil {
 		return err
@@ -300,7 +304,7 @@ func (d *daily) rests(ctx context.Context) error {
 	return d.rulesRest(ctx)
 }
 
-// traces are what work could leave behind.
+// traces counts the objects and resources that work could leave behind.
 type traces struct {
 	groups, leases, locators, rules int
 	goroutines, memory              float64 // of the proxies
@@ -334,9 +338,9 @@ func (d *daily) traces(ctx context.Context) (t traces, err error) {
 	return t, nil
 }
 
-// heldIn is how many rules and elements a listing of a table has.
+// heldIn counts the rules and elements in a listing of a table.
 func heldIn(listing string) (number int) {
-	kind := "" // of what has them
+	kind := "" // chain, set or map
 	for line := range strings.Lines(listing) {
 		words := strings.Fields(line)
 		switch {
@@ -363,7 +367,7 @@ func heldIn(listing string) (number int) {
 	return number
 }
 
-// count is how many objects there are at a path of the API.
+// count returns the number of objects at a path of the API.
 func (d *daily) count(ctx context.Context, path string) (int, error) {
 	text, err := d.scene.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(ctx)
 	if err != nil {
@@ -376,8 +380,8 @@ func (d *daily) count(ctx context.Context, path string) (int, error) {
 	return len(list.Items), nil
 }
 
-// sameAs waits until there is no more of anything than before. Each node may have some goroutines more, which serve what asks it, and a
-// fifth more memory, as a garbage collector has it.
+// sameAs waits until nothing exceeds its value before. Each node may have some more goroutines,
+// which answer requests, and a fifth more memory, because of garbage collection.
 func (d *daily) sameAs(ctx context.Context, before traces) (figure string, err error) {
 	nodes := float64(len(d.cluster.Shape().Nodes()))
 	var after traces
@@ -387,7 +391,7 @@ func (d *daily) sameAs(ctx context.Context, before traces) (figure string, err e
 		}
 		if after.groups > before.groups || after.leases > before.leases || after.locators > before.locators || after.rules > before.rules ||
 			after.goroutines > before.goroutines+5*nodes || after.memory > 1.2*before.memory+nodes*(16<<20) {
-			return fmt.Sprintf("there are %+v, and were %+v", after, before), nil
+			return fmt.Sprintf("now %+v, before %+v", after, before), nil
 		}
 		return "", nil
 	})
@@ -396,7 +400,7 @@ func (d *daily) sameAs(ctx context.Context, before traces) (figure string, err e
 		before.goroutines, after.goroutines, before.memory/(1<<20), after.memory/(1<<20)), err
 }
 
-// dnsPod is a pod of the DNS server with its address.
+// dnsPod returns a pod of the DNS server with its address.
 func (s *scene) dnsPod(ctx context.Context) (*corev1.Pod, netip.AddrPort, error) {
 	instances, err := s.dnsInstances(ctx)
 	if err != nil {
