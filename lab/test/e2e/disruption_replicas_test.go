@@ -56,7 +56,7 @@ func evictionsWithoutAReplica(ctx context.Context, s *scene) (figure string, err
 	return strings.Join(figures, "; "), nil
 }
 
-// hasReplicas has the controller run so many replicas.
+// hasReplicas scales the controller and waits for its replicas.
 func (s *scene) hasReplicas(ctx context.Context, replicas int) error {
 	if err := s.cluster.ChangeVicinity(ctx, fmt.Sprintf("replicas=%d", replicas)); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (s *scene) hasReplicas(ctx context.Context, replicas int) error {
 	})
 }
 
-// loseReplica stops the node of a replica, and asks for evictions meanwhile.
+// loseReplica stops the node of a replica, and requests evictions meanwhile.
 func (s *scene) loseReplica(ctx context.Context, f *evictions.Field, held evictions.Workload) (figure string, err error) {
 	replicas, err := controllers(ctx, s.Client)
 	if err != nil {
@@ -88,25 +88,25 @@ func (s *scene) loseReplica(ctx context.Context, f *evictions.Field, held evicti
 	if err := errors.Join(seen.err, s.cluster.StartNode(ctx, node), s.vicinityWorks(ctx)); err != nil {
 		return "", err
 	}
-	// Requests are spread at random, so the lost replica is asked as often as each of the others.
+	// Requests are spread at random, so each replica gets the same share.
 	if share := seen.failed * len(replicas); share == 0 || 10*share > 11*seen.asked {
-		return "", fmt.Errorf("%d of %d evictions failed, such as %q; want some, and the share of one of %d replicas at most", seen.failed, seen.asked, seen.example, len(replicas))
+		return "", fmt.Errorf("%d of %d evictions failed, such as %q; want some, and at most the share of one of %d replicas", seen.failed, seen.asked, seen.example, len(replicas))
 	}
 	if seen.last > lossHurts {
 		return "", fmt.Errorf("evictions failed until %.1f s after the loss: %s", seen.last.Seconds(), seen.example)
 	}
-	return fmt.Sprintf("%d of %d asked in %.0f s failed, the last after %.1f s", seen.failed, seen.asked, lossAsks.Seconds(), seen.last.Seconds()), nil
+	return fmt.Sprintf("%d of %d evictions in %.0f s failed, the last after %.1f s", seen.failed, seen.asked, lossAsks.Seconds(), seen.last.Seconds()), nil
 }
 
-// losses are what came of evictions that were asked for.
+// losses has the outcome of the requested evictions.
 type losses struct {
 	asked, failed int
-	last          time.Duration // when the last that failed was asked for
+	last          time.Duration // when the last failed one was requested
 	example       string
 	err           error
 }
 
-// askMeanwhile asks for the eviction of a pod, as dry runs, whether earlier ones are answered or not.
+// askMeanwhile keeps requesting the eviction of a pod as dry runs, without waiting for answers.
 func askMeanwhile(ctx context.Context, f *evictions.Field, pod string) losses {
 	var mu sync.Mutex
 	var asks sync.WaitGroup

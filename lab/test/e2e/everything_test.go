@@ -211,7 +211,7 @@ func (d *daily) loseZone(ctx context.Context, zone string) (err error) {
 		return fmt.Errorf("%s was lost: %w", zone, err)
 	}
 	d.losses++
-	if err := errors.Join(d.heard(ctx, zone), d.serversRun(ctx), d.healthy(ctx)); err != nil {
+	if err := errors.Join(d.leasesRenewed(ctx, zone), d.serversRun(ctx), d.healthy(ctx)); err != nil {
 		return err
 	}
 	return d.settled(ctx)

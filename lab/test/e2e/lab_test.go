@@ -29,7 +29,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// labArea is what users of the lab are promised in docs/lab.md.
+// labArea covers the promises of docs/lab.md to users of the lab.
 func labArea() area {
 	return area{
 		name:  "lab",
@@ -42,7 +42,7 @@ func labArea() area {
 	}
 }
 
-// The pods of most promises: two endpoints in each zone, and a client on each node.
+// Most promises run these pods: two endpoints in each zone, and a client on each node.
 const (
 	echoes  = 6
 	clients = 6
@@ -53,8 +53,8 @@ func (s *scene) deploy(ctx context.Context, spec ...string) error {
 	return s.serve(ctx, lab.EchoManifests("echo", echoes, spec...), echoes)
 }
 
-// serve runs an echo Service as manifests say, and clients, and waits until it has its
-// endpoints and answers.
+// serve runs an echo Service from manifests, and clients, and waits until it has its endpoints and
+// answers.
 func (s *scene) serve(ctx context.Context, manifests string, endpoints int) error {
 	if err := s.Apply(ctx, s.namespace, manifests+"---\n"+lab.ClientManifests("client", clients)); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (s *scene) serve(ctx context.Context, manifests string, endpoints int) erro
 	return s.settled(ctx)
 }
 
-// settled waits until the Service answers all clients: proxies need a moment.
+// settled waits until the Service answers all clients, because proxies need a moment.
 func (s *scene) settled(ctx context.Context) error {
 	return kube.Wait(ctx, "the Service to answer", func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: 250 * time.Millisecond}})
@@ -79,8 +79,8 @@ func (s *scene) settled(ctx context.Context) error {
 	})
 }
 
-// allUsed waits until the clients of each node are answered by all endpoints: proxies may
-// know some of them a second before others.
+// allUsed waits until the clients of each node reach all endpoints, because proxies learn of them
+// at different times.
 func (s *scene) allUsed(ctx context.Context, endpoints int) error {
 	return kube.Wait(ctx, "all endpoints to be used from every node", func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 600, Duration: time.Second}})
@@ -93,7 +93,7 @@ func (s *scene) allUsed(ctx context.Context, endpoints int) error {
 		}
 		for node, number := range used {
 			if number < endpoints {
-				return fmt.Sprintf("%s uses %d of %d", node, number, endpoints), nil
+				return fmt.Sprintf("%s uses %d of %d endpoints", node, number, endpoints), nil
 			}
 		}
 		return failures(result), nil
@@ -106,23 +106,22 @@ func (s *scene) load(ctx context.Context, o lab.LoadOptions) (load.Result, error
 	return s.cluster.Load(ctx, o)
 }
 
-// planLoad is load to the echo Service that waits for answers with patience.
+// planLoad plans load to the echo Service with a generous timeout of answers.
 func (s *scene) planLoad(ctx context.Context, o lab.LoadOptions) (lab.LoadJob, error) {
 	o.Namespace, o.Service, o.Plan.Patient = s.namespace, "echo", true
-	o.Plan.Timeout = cmp.Or(o.Plan.Timeout, patience)
+	o.Plan.Timeout = cmp.Or(o.Plan.Timeout, replyTimeout)
 	return s.cluster.PlanLoad(ctx, o)
 }
 
-// planLoadOf is load to another Service of the scene whose answers come from pods of the
-// echo Service.
+// planLoadOf plans load to another Service of the scene with the same pods as the echo Service.
 func (s *scene) planLoadOf(ctx context.Context, service string, plan load.Plan) (lab.LoadJob, error) {
-	plan.Timeout, plan.Patient = cmp.Or(plan.Timeout, patience), true
+	plan.Timeout, plan.Patient = cmp.Or(plan.Timeout, replyTimeout), true
 	job, err := s.cluster.PlanLoad(ctx, lab.LoadOptions{Namespace: s.namespace, Service: service, Plan: plan})
-	job.Plan.Service = "" // the pods say they are of echo
+	job.Plan.Service = "" // pods name the echo Service in their answers
 	return job, err
 }
 
-// flawless is load of which nothing may fail.
+// flawless sends load and returns an error if a request fails.
 func (s *scene) flawless(ctx context.Context, o lab.LoadOptions) (load.Result, error) {
 	job, err := s.planLoad(ctx, o)
 	if err != nil {
@@ -131,7 +130,7 @@ func (s *scene) flawless(ctx context.Context, o lab.LoadOptions) (load.Result, e
 	return flawlessly(job.Run(ctx, load.Watch{}))
 }
 
-// flawlessly is a result, and an error if anything of it failed.
+// flawlessly adds an error if the result has failures.
 func flawlessly(result load.Result, err error) (load.Result, error) {
 	if err != nil {
 		return result, err
@@ -142,14 +141,14 @@ func flawlessly(result load.Result, err error) (load.Result, error) {
 	return result, nil
 }
 
-// underway is load that is sent meanwhile.
+// underway is load that is being sent.
 type underway struct {
 	enough, ended chan struct{}
 	result        load.Result
 	err           error
 }
 
-// start begins to send, until the time of the plan is over, the context ends, or there is enough.
+// start begins to send, until the plan's duration is over, the context ends, or end is called.
 func start(ctx context.Context, job lab.LoadJob, answered *atomic.Int64) *underway {
 	u := &underway{enough: make(chan struct{}), ended: make(chan struct{})}
 	go func() {
@@ -159,23 +158,23 @@ func start(ctx context.Context, job lab.LoadJob, answered *atomic.Int64) *underw
 	return u
 }
 
-// wait waits until nothing is sent any more.
+// wait waits until the load has ended.
 func (u *underway) wait() (load.Result, error) {
 	<-u.ended
 	return u.result, u.err
 }
 
-// end sends no more, and waits for the answers to what was sent.
+// end stops sending, and waits for the outstanding answers.
 func (u *underway) end() (load.Result, error) {
 	close(u.enough)
 	return u.wait()
 }
 
-// patience is the timeout of answers. A slow machine delays them for seconds; what takes
-// longer is lost.
-const patience = 10 * time.Second
+// replyTimeout is the timeout of answers. A slow machine delays them for seconds.
+const replyTimeout = 10 * time.Second
 
-// failures says what failed, or nothing. That too few requests were sent is a failure.
+// failures describes the failures of a result; empty if it has none. Too few requests count as a
+// failure.
 func failures(r load.Result) string {
 	if r.Failed() == 0 && r.Answered > 0 {
 		return cmp.Or(unsent(r), outage(r))
@@ -196,31 +195,33 @@ func failures(r load.Result) string {
 	return text
 }
 
-// sent is how many requests left.
+// sent returns the number of requests that were sent.
 func sent(r load.Result) int64 { return r.Due - r.Unsent.Total() }
 
-// unsent says that over 5 % of the requests were not sent, which then show too little, or nothing.
+// unsent describes that over 5 % of the requests were not sent, so that the result proves little;
+// otherwise it is empty.
 func unsent(r load.Result) string {
 	if 20*r.Unsent.Total() <= r.Due {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d requests were not sent, since this machine has no port or file left", r.Unsent.Total(), r.Due)
+	return fmt.Sprintf("%d of %d requests were not sent, because this machine has no free port or file", r.Unsent.Total(), r.Due)
 }
 
-// outage says that connections were opened or answered only when TCP sent again, or nothing. TCP hides an outage of
-// seconds: it asks again for a connection after 1, 3 and 7 of them.
+// outage describes that too many connections needed TCP to send a packet again; otherwise it is
+// empty. TCP hides outages of seconds: it repeats the first packet of a connection after 1, 3 and 7
+// seconds.
 func outage(r load.Result) string {
 	if r.Resent <= max(2, r.Connections/2000) {
 		return ""
 	}
-	return fmt.Sprintf("on %d of %d connections TCP had to send again, since nobody answered; the slowest request took %.1f s",
+	return fmt.Sprintf("TCP had to send again on %d of %d connections, because no answer came; the slowest request took %.1f s",
 		r.Resent, r.Connections, r.Latency().Max().Seconds())
 }
 
-// heavyPlan is enough to measure shares: one of a third has a standard deviation of one point.
+// heavyPlan suffices to measure shares: a share of a third has a standard deviation of one point.
 func heavyPlan() load.Plan { return load.Plan{Rate: 1000, Duration: 2500 * time.Millisecond} }
 
-// lightPlan is enough to see that something works.
+// lightPlan suffices to see that something works.
 func lightPlan() load.Plan { return load.Plan{Rate: 400, Duration: time.Second} }
 
 func ratio(part, whole float64) float64 {
@@ -230,10 +231,10 @@ func ratio(part, whole float64) float64 {
 	return part / whole
 }
 
-// points is the difference of two shares in percentage points.
+// points returns the difference of two shares in percentage points.
 func points(a, b float64) float64 { return 100 * math.Abs(a-b) }
 
-// stays waits until proxies use the hints.
+// stays waits until proxies follow the hints.
 func (s *scene) stays(ctx context.Context) error {
 	o := lab.LoadOptions{Plan: load.Plan{Rate: 400, Duration: 250 * time.Millisecond}}
 	return kube.Wait(ctx, "traffic to stay in its zone", func(ctx context.Context) (string, error) {
@@ -242,20 +243,20 @@ func (s *scene) stays(ctx context.Context) error {
 			return "", err
 		}
 		if result.InZone() < 1 {
-			return fmt.Sprintf("%.0f %% do", 100*result.InZone()), nil
+			return fmt.Sprintf("%.0f %% stays", 100*result.InZone()), nil
 		}
 		return "", nil
 	})
 }
 
-// during sends traffic while something is done, and for a while after: for the duration that it
-// is planned for, or without one until that is done.
+// during sends traffic while do runs, and returns its result. With a duration in the plan, traffic
+// goes on to its end; otherwise it ends after do.
 func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.Context) error) (result load.Result, err error) {
 	endless := o.Plan.Duration == 0
 	if endless {
 		o.Plan.Duration = longest
 	}
-	// Before the action, which may take the API server away.
+	// The load is planned before do, which may stop the API server.
 	job, err := s.planLoad(ctx, o)
 	if err != nil {
 		return load.Result{}, err
@@ -276,7 +277,7 @@ func (s *scene) scale(ctx context.Context, name string, replicas int32) error {
 	return s.scaleIn(ctx, s.namespace, name, replicas)
 }
 
-// scaleIn does not read the Deployment first: it may change before that is written.
+// scaleIn scales by a patch, without a read: the Deployment may change in between.
 func (s *scene) scaleIn(ctx context.Context, namespace, name string, replicas int32) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
 	if _, err := s.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "scale"); err != nil {
@@ -285,11 +286,11 @@ func (s *scene) scaleIn(ctx context.Context, namespace, name string, replicas in
 	return s.WaitDeployment(ctx, namespace, name)
 }
 
-// heard waits until all nodes of a zone have renewed their leases.
-func (s *scene) heard(ctx context.Context, name string) error {
+// leasesRenewed waits until all nodes of a zone have renewed their Leases.
+func (s *scene) leasesRenewed(ctx context.Context, name string) error {
 	begun := time.Now()
 	zone, _ := s.cluster.Shape().Zone(name)
-	return kube.Wait(ctx, "the nodes of "+name+" to be heard", func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, "the nodes of "+name+" to renew their Leases", func(ctx context.Context) (string, error) {
 		for _, node := range zone.Nodes {
 			lease, err := s.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node.Name, metav1.GetOptions{})
 			if err != nil {
@@ -303,15 +304,14 @@ func (s *scene) heard(ctx context.Context, name string) error {
 	})
 }
 
-// soaking reports whether promises run in their long forms, at full scale, as by "make
-// soak".
+// soaking reports whether promises run in their long forms, at full scale, as in "make soak".
 func soaking() bool { return os.Getenv("E2E_SOAK") != "" }
 
 // inMakeTest reports whether only the promises of "make test" run.
 func inMakeTest() bool { return os.Getenv("E2E_TIER") == string(inTest) }
 
-// scale brings up a lab with many nodes that have no network, and as many pods as the
-// project promises to bear.
+// scale brings up a lab with many nodes without network, and as many pods as the project promises
+// to support.
 func scale(ctx context.Context, s *scene) (figure string, err error) {
 	nodes, deployments, each := 200, 2, 250
 	if soaking() {
@@ -341,7 +341,7 @@ func scale(ctx context.Context, s *scene) (figure string, err error) {
 		nodes, up.Seconds(), deployments*each, took.Seconds(), status.Memory>>20), nil
 }
 
-// missingPods says how many pods are not ready, or nothing.
+// missingPods describes the pods that are not ready; empty if all are.
 func missingPods(deployments []appsv1.Deployment, want int) string {
 	var there, ready int
 	for _, d := range deployments {
@@ -351,10 +351,10 @@ func missingPods(deployments []appsv1.Deployment, want int) string {
 	if ready == want {
 		return ""
 	}
-	return fmt.Sprintf("of %d pods %d are there, %d ready", want, there, ready)
+	return fmt.Sprintf("%d of %d pods exist, %d are ready", there, want, ready)
 }
 
-// crowds are Deployments on the nodes without network.
+// crowds returns Deployments on the nodes without network.
 func crowds(deployments, replicas int) string {
 	var b strings.Builder
 	for i := range deployments {
@@ -375,7 +375,8 @@ spec:
 	return b.String()
 }
 
-// upAndDown brings a lab up after an up that was killed with no warning, and down. It looks at what is left of the lab and in the machine.
+// upAndDown kills up without warning, and then brings the same lab up and down. Afterwards no trace
+// of the lab may be left on the machine.
 func upAndDown(ctx context.Context, s *scene) (figure string, err error) {
 	const most = time.Minute
 	program := second{options: s.options, name: fmt.Sprintf("second-%d", os.Getpid())}
@@ -390,10 +391,10 @@ func upAndDown(ctx context.Context, s *scene) (figure string, err error) {
 	if took > most {
 		return "", fmt.Errorf("up took %.1f s; at most %.0f are allowed", took.Seconds(), most.Seconds())
 	}
-	return fmt.Sprintf("up in %.1f s after an up that was killed, and nothing left after down", took.Seconds()), nil
+	return fmt.Sprintf("up in %.1f s after a killed up, and nothing left after down", took.Seconds()), nil
 }
 
-// second is the program with another lab than the area's.
+// second is a second lab, beside the one of the area.
 type second struct {
 	options lab.Options
 	name    string
@@ -402,7 +403,7 @@ type second struct {
 func (p second) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.options.Program, args...)
 	cmd.Args = append(cmd.Args, "--name", p.name)
-	// A proxy that the user has set is none of the lab's.
+	// The lab must ignore the user's HTTP proxy.
 	cmd.Env = append(os.Environ(), "HTTP_PROXY=http://192.0.2.1:1", "HTTPS_PROXY=http://192.0.2.1:1", "VICINITY_LAB_DIR="+p.options.Root)
 	return cmd
 }
@@ -415,7 +416,7 @@ func (p second) run(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// killUp kills up, with no warning, as soon as it starts the API server.
+// killUp kills up without warning, as soon as it starts the API server.
 func (p second) killUp(ctx context.Context) error {
 	cmd := p.command(ctx, "up")
 	if err := cmd.Start(); err != nil {
@@ -433,8 +434,8 @@ func (p second) killUp(ctx context.Context) error {
 	return err
 }
 
-// machine is what a lab could leave behind in the machine itself: network namespaces,
-// links of the host, mounts, and files beside the folders of labs.
+// machine lists everything that a lab could leave on the machine: links of the host, mounts, and
+// files beside the folders of labs.
 func (p second) machine() ([]string, error) {
 	var found []string
 	links, err := net.Interfaces()
@@ -462,8 +463,8 @@ func (p second) machine() ([]string, error) {
 	return found, nil
 }
 
-// gone fails when anything of the lab is left, or of the machine is not as before. Pods of
-// another lab may come and go meanwhile.
+// gone returns an error if the lab left a trace, or if the machine has changed. Pods of another lab
+// may come and go meanwhile.
 func (p second) gone(before []string) error {
 	traces, err := tracesOf(p.name, p.options.Root)
 	if err != nil {
@@ -484,7 +485,7 @@ func (p second) gone(before []string) error {
 	return nil
 }
 
-// tracesOf are all network namespaces, processes and files of a lab on this machine, whether it is up or not.
+// tracesOf returns all network namespaces, processes and files of a lab on this machine.
 func tracesOf(name, root string) ([]string, error) {
 	namespaces, err := fabric.Namespaces(name)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// metricsArea is what Prometheus and dashboards make of the metrics, with all of Vicinity on.
+// metricsArea checks metrics with Prometheus and the dashboards, with all parts of Vicinity on.
 func metricsArea() area {
 	return area{
 		name:  "metrics",
@@ -37,11 +37,11 @@ func metricsArea() area {
 	}
 }
 
-// networkLabel is that of the nodes whose pods run.
+// networkLabel marks the nodes whose pods really run.
 const networkLabel = "example.com/network"
 
-// metrics is a cluster with a node in each zone for Vicinity, and nodes without network whose pods are evicted
-// and updated.
+// metrics is a cluster with a node in each zone for Vicinity. Pods are evicted and updated on nodes
+// without network.
 var metrics = &setup{
 	name: "metrics",
 	shape: func() shape.Shape {
@@ -59,8 +59,8 @@ var metrics = &setup{
 	prepare: prepareMetrics,
 }
 
-// operatorAPI are the resources of the Prometheus Operator that the chart makes objects of. There
-// is no operator: what it does with a monitor is done by scrapeOf.
+// operatorAPI has the Prometheus Operator's CRDs for the objects of the chart. The operator does
+// not run: scrapeOf does its work.
 const operatorAPI = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -81,7 +81,7 @@ spec:
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
 `
 
-// prepareMetrics installs all of Vicinity with its monitors, rules and dashboards.
+// prepareMetrics installs all parts of Vicinity with monitors, rules and dashboards.
 func prepareMetrics(ctx context.Context, c *lab.Cluster) error {
 	client, err := c.Client()
 	if err != nil {
@@ -90,7 +90,7 @@ func prepareMetrics(ctx context.Context, c *lab.Cluster) error {
 	if err := client.Apply(ctx, "", operatorAPI); err != nil {
 		return err
 	}
-	err = kube.Wait(ctx, "the API of the operator to be served", func(ctx context.Context) (string, error) {
+	err = kube.Wait(ctx, "the operator's API", func(ctx context.Context) (string, error) {
 		for _, resource := range []string{"servicemonitors", "prometheusrules"} {
 			if _, err := client.CoreV1().RESTClient().Get().AbsPath(operatorPath + resource).DoRaw(ctx); err != nil {
 				return err.Error(), nil
@@ -118,12 +118,12 @@ func (s *scene) operated(ctx context.Context, resource string, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-// metaLabel is what Prometheus calls a label of an object that it finds.
+// metaLabel returns the name that Prometheus gives to a label of a discovered object.
 func metaLabel(of, name string) string {
 	return "__meta_kubernetes_" + of + "_label_" + strings.NewReplacer(".", "_", "/", "_", "-", "_").Replace(name)
 }
 
-// relabeling is one of Prometheus' configuration.
+// relabeling is a relabeling of Prometheus' configuration.
 type relabeling struct {
 	Source      []string `json:"source_labels,omitempty"`
 	Target      string   `json:"target_label,omitempty"`
@@ -132,9 +132,9 @@ type relabeling struct {
 	Action      string   `json:"action,omitempty"`
 }
 
-// scrapeOf is the job that the operator makes of the endpoint of a monitor: the slices of the
-// Services that its selector matches, their port of its name, and the labels that all its
-// targets get, before the monitor's own relabelings.
+// scrapeOf returns the scrape job that the operator makes of a monitor's endpoint. It finds the
+// slices of the selected Services and the named port, and sets the usual labels of targets before
+// the monitor's own relabelings.
 func scrapeOf(m *monitoringv1.ServiceMonitor) map[string]any {
 	var relabelings []relabeling
 	for name, value := range m.Spec.Selector.MatchLabels {
@@ -166,14 +166,14 @@ func scrapeOf(m *monitoringv1.ServiceMonitor) map[string]any {
 	}
 }
 
-// scraping is how often targets are scraped and rules evaluated. Rates of the dashboards are over
-// window, so that what happens during the promise shows.
+// scraping is the interval of scrapes and of rule evaluations. The dashboards' rates use window, so
+// that they show events of this promise.
 const (
 	scraping = 5 * time.Second
 	window   = "4m"
 )
 
-// prometheusManifests are a real Prometheus with its configuration and its rules.
+// prometheusManifests run a real Prometheus with its configuration and rules.
 const prometheusManifests = `apiVersion: v1
 kind: ServiceAccount
 metadata: {name: prometheus}
@@ -226,8 +226,8 @@ spec:
       volumes: [{name: config, configMap: {name: prometheus}}, {name: data, emptyDir: {}}]
 `
 
-// startPrometheus starts one that scrapes what the monitors of the release say, with the rules of
-// the release, and returns these.
+// startPrometheus starts a Prometheus with the monitors and the rules of the release, and returns
+// the rules.
 func (s *scene) startPrometheus(ctx context.Context) []monitoringv1.RuleGroup {
 	var monitors monitoringv1.ServiceMonitorList
 	check(s.operated(ctx, "servicemonitors", &monitors))
@@ -251,13 +251,13 @@ func (s *scene) startPrometheus(ctx context.Context) []monitoringv1.RuleGroup {
 	return rules.Items[0].Spec.Groups
 }
 
-// sample is what a query finds: labels, and a time with a value.
+// sample is a result of a query: labels, and a time with a value.
 type sample struct {
 	Metric map[string]string
 	Value  [2]any
 }
 
-// number is the value; NaN if there is none, which panels do not show.
+// number returns the value. It is NaN for values that panels do not show.
 func (v sample) number() float64 {
 	text, _ := v.Value[1].(string)
 	number, err := strconv.ParseFloat(text, 64)
@@ -267,7 +267,7 @@ func (v sample) number() float64 {
 	return number
 }
 
-// values are those of a query now that are numbers.
+// values returns the current results of a query that are numbers.
 func (s *scene) values(ctx context.Context, query string) ([]sample, error) {
 	text, err := s.CoreV1().Services(s.namespace).ProxyGet("http", "prometheus", "9090", "api/v1/query", map[string]string{"query": query}).DoRaw(ctx)
 	var answer struct {
@@ -277,16 +277,16 @@ func (s *scene) values(ctx context.Context, query string) ([]sample, error) {
 	unread := json.Unmarshal(text, &answer)
 	switch {
 	case answer.Error != "":
-		return nil, fmt.Errorf("Prometheus says %q of %s", answer.Error, query)
+		return nil, fmt.Errorf("Prometheus answered %q to %s", answer.Error, query)
 	case err != nil:
-		return nil, fmt.Errorf("asking Prometheus: %w", err)
+		return nil, fmt.Errorf("querying Prometheus: %w", err)
 	case unread != nil:
 		return nil, unread
 	}
 	return slices.DeleteFunc(answer.Data.Result, func(v sample) bool { return math.IsNaN(v.number()) }), nil
 }
 
-// board is as much of a dashboard as there is to ask.
+// board has the parts of a dashboard that contain queries.
 type board struct {
 	Title  string
 	Panels []struct {
@@ -302,7 +302,7 @@ type board struct {
 	}
 }
 
-// boards are the dashboards that the chart installs.
+// boards returns the dashboards that the chart installs.
 func boards() []board {
 	chart := must(charts.Vicinity())
 	names := must(fs.Glob(chart, "monitoring/dashboards/*.json"))
@@ -315,32 +315,32 @@ func boards() []board {
 	return all
 }
 
-// query is one of a dashboard, as Grafana asks it.
+// query is a query of a dashboard, as Grafana sends it.
 type query struct {
 	from, expr string
-	// most is the greatest value that the panel expects.
+	// most is the maximum that the panel expects.
 	most float64
 }
 
-// rounding is how far a share may be above 1 or below 0, by the order in which its parts are added.
+// rounding is the error of a share, which depends on the order of additions.
 const rounding = 1e-9
 
-// outside is an error if a value cannot be right.
+// outside returns an error if a value is impossible.
 func (q query) outside(found []sample) error {
 	for _, v := range found {
 		if n := v.number(); n < -rounding || n > q.most+rounding {
-			return fmt.Errorf("%s shows %v of %v, which there cannot be: %s", q.from, n, v.Metric, q.expr)
+			return fmt.Errorf("%s shows the impossible value %v of %v: %s", q.from, n, v.Metric, q.expr)
 		}
 	}
 	return nil
 }
 
-// shows reports whether there is something to see.
+// shows reports whether the panel shows something.
 func (q query) shows(found []sample) bool {
 	return len(found) > 0 && (slices.Contains(quiet, q.from) || slices.ContainsFunc(found, func(v sample) bool { return v.number() > rounding }))
 }
 
-// queriesOf are the queries of dashboards for a Service, with its values in place of variables.
+// queriesOf returns the queries of dashboards for a Service, with variables replaced.
 func queriesOf(all []board, namespace, service string) (found []query) {
 	variables := strings.NewReplacer("$__rate_interval", window, "$cost_per_gib", "0.01", "$instance", ".*", "$namespace", namespace, "$service", service)
 	for _, b := range all {
@@ -357,11 +357,11 @@ func queriesOf(all []board, namespace, service string) (found []query) {
 	return found
 }
 
-// jobs are the targets that there have to be, by the job.
+// jobs has the expected number of targets of each job.
 var jobs = map[string]int{"vicinity-controller": 2, "vicinity-proxy": 3, "vicinity-dns": 1}
 
-// quiet are the queries that show 0 while nothing is wrong and nobody waits. All others have to
-// show more.
+// quiet has the queries that show 0 while nothing is wrong and nothing waits. All others must show
+// more.
 var quiet = []string{
 	"Vicinity / Cluster: Writes of hints (B)",
 	"Vicinity / Cluster: Work that waits (A)",
@@ -387,9 +387,9 @@ var quiet = []string{
 	"Vicinity / Service: Overload, predicted (A)",
 }
 
-// dashboardsHaveData has a real Prometheus scrape all programs of a release by its monitors, uses
-// what there is, and shows that every query of every dashboard and every recorded series has data
-// that makes sense.
+// dashboardsHaveData lets a real Prometheus scrape all programs of a release by its monitors, and
+// uses every part of Vicinity. Every query of the dashboards and every recorded series must have
+// plausible data.
 func dashboardsHaveData(ctx context.Context, s *scene) (string, error) {
 	groups := s.startPrometheus(ctx)
 	use := s.everythingInUse(ctx)
@@ -398,7 +398,7 @@ func dashboardsHaveData(ctx context.Context, s *scene) (string, error) {
 	asked := len(queries)
 	for _, name := range quiet {
 		if !slices.ContainsFunc(queries, func(q query) bool { return q.from == name }) {
-			return "", fmt.Errorf("no query is %q, which may show 0", name)
+			return "", fmt.Errorf("the dashboards lack the query %q, which may show 0", name)
 		}
 	}
 	recorded := 0
@@ -413,11 +413,11 @@ func dashboardsHaveData(ctx context.Context, s *scene) (string, error) {
 	}
 	check(use.untilShown(ctx, queries))
 	check(kube.Wait(ctx, "all targets to answer", func(ctx context.Context) (string, error) { return "", s.targetsUp(ctx) }))
-	return fmt.Sprintf("all %d queries of %d dashboards return data, of which %d may be 0, all %d recorded series too",
+	return fmt.Sprintf("all %d queries of %d dashboards return data (%d may be 0), and all %d recorded series do",
 		asked, len(all), len(quiet), recorded), nil
 }
 
-// untilShown has the cluster used until each query has shown something.
+// untilShown uses the cluster until each query has shown data.
 func (u *inUse) untilShown(ctx context.Context, queries []query) error {
 	var outside error
 	err := kube.Wait(ctx, "all queries to have data", func(ctx context.Context) (string, error) {
@@ -448,7 +448,7 @@ func (u *inUse) untilShown(ctx context.Context, queries []query) error {
 	return errors.Join(err, outside)
 }
 
-// targetsUp is an error unless each job has its targets, and all answer.
+// targetsUp returns an error unless each job has its targets and all answer.
 func (s *scene) targetsUp(ctx context.Context) error {
 	for job, want := range jobs {
 		found, err := s.values(ctx, fmt.Sprintf("up{job=%q} == 1", job))
@@ -460,14 +460,14 @@ func (s *scene) targetsUp(ctx context.Context) error {
 		}
 		for _, v := range found {
 			if v.Metric["service"] != "" || v.Metric["namespace"] != "" {
-				return fmt.Errorf("a target of %s has the labels %v, by which metrics name Services", job, v.Metric)
+				return fmt.Errorf("a target of %s has the labels %v, which metrics use to name Services", job, v.Metric)
 			}
 		}
 	}
 	return nil
 }
 
-// inUse is a cluster in which all of Vicinity has something to do.
+// inUse is a cluster where every part of Vicinity has work.
 type inUse struct {
 	*scene
 	dns     netip.AddrPort
@@ -476,8 +476,9 @@ type inUse struct {
 	turn    int
 }
 
-// everythingInUse runs a Service of vicinity-proxy, one by hints and a headless one, a budget that
-// lets one zone be disturbed, a workload that is kept spread, and one that is updated by domain.
+// everythingInUse runs a Service of vicinity-proxy, one with hints and a headless one, a budget
+// that allows one zone to be disturbed, a workload that is kept spread, and one that is updated by
+// domain.
 func (s *scene) everythingInUse(ctx context.Context) *inUse {
 	onNetwork := strings.NewReplacer("      containers:\n", "      nodeSelector: {"+networkLabel+": \"yes\"}\n      containers:\n")
 	manifests := onNetwork.Replace(lab.EchoManifests("echo", 3) + "---\n" + lab.ClientManifests("client", 3))
@@ -500,19 +501,19 @@ func (s *scene) everythingInUse(ctx context.Context) *inUse {
 	return &inUse{scene: s, dns: netip.AddrPortFrom(address, 53), rolled: rolled, clients: must(s.fromClients(ctx))}
 }
 
-// again has something happen to each part, as it does in a cluster all the time.
+// again gives every part of Vicinity a change to handle.
 func (u *inUse) again(ctx context.Context) error {
 	u.turn++
-	// Endpoints come and go, and so do PodLocators.
+	// Endpoints and PodLocators come and go.
 	if err := u.scale(ctx, "echo", int32(3+u.turn%2)); err != nil {
 		return err
 	}
-	// A rate needs two scrapes: an update that is over before the first shows as no change.
+	// Rates need two scrapes: an update that ends before the first scrape shows no change.
 	if err := u.rolled.update(ctx, strconv.Itoa(1+u.turn), "500ms", ""); err != nil {
 		return err
 	}
-	// Prefer, unlike Require, has some of the six endpoints of a zone serve the zones with two. The controller
-	// writes such hints itself, as the slices do not change.
+	// With Prefer, unlike Require, some of the zone's six endpoints serve the zones with two. The
+	// controller writes these hints itself, because the slices do not change.
 	if err := u.PatchService(ctx, u.namespace, "hinted", annotated(zoneAnnotation, []string{"Prefer", "Require"}[u.turn%2])); err != nil {
 		return err
 	}
@@ -527,7 +528,7 @@ func (u *inUse) again(ctx context.Context) error {
 	return u.evictTwo(ctx)
 }
 
-// evictTwo asks for evictions in two zones at a time, of which the budget allows one.
+// evictTwo requests evictions in two zones at the same time. The budget allows one.
 func (u *inUse) evictTwo(ctx context.Context) error {
 	f := u.field()
 	for _, zone := range f.Zones()[:2] {
@@ -536,7 +537,7 @@ func (u *inUse) evictTwo(ctx context.Context) error {
 			return err
 		}
 		if len(pods) == 0 {
-			continue // those of the turn before are not there again
+			continue // the pods of the last turn are not back yet
 		}
 		if err := f.Evict(ctx, pods[0].Name, nil); err != nil && !apierrors.IsTooManyRequests(err) {
 			return err

@@ -21,26 +21,26 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// What an answer without records is, in words.
+// Descriptions of answers without records.
 const (
 	noRecords = "no records, SOA" // NODATA: the name exists
 	noName    = "NXDOMAIN"
 )
 
-// place is where somebody asks for a name: a network namespace.
+// place is a network namespace that queries come from.
 type place struct{ name, namespace string }
 
-// fromPod is the place of a pod.
+// fromPod returns the place of a pod.
 func (s *scene) fromPod(pod *corev1.Pod) place {
 	return place{pod.Name, shape.PodNamespace(s.cluster.Shape().Name, string(pod.UID))}
 }
 
-// fromNode is the host network of a node.
+// fromNode returns the host network of a node.
 func (s *scene) fromNode(node shape.Node) place {
 	return place{"node " + node.Name, shape.NodeNamespace(s.cluster.Shape().Name, node.Index)}
 }
 
-// fromClients are the places of the scene's client pods, by their nodes.
+// fromClients returns the places of the scene's client pods, by node.
 func (s *scene) fromClients(ctx context.Context) (map[string]place, error) {
 	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=client"})
 	if err != nil {
@@ -51,20 +51,19 @@ func (s *scene) fromClients(ctx context.Context) (map[string]place, error) {
 		places[list.Items[i].Spec.NodeName] = s.fromPod(&list.Items[i])
 	}
 	if len(places) == 0 {
-		return nil, errors.New("no client pod is there")
+		return nil, errors.New("no client pod exists")
 	}
 	return places, nil
 }
 
-// dial connects from the place.
 func (p place) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return fabric.Dial(ctx, p.namespace, network, address)
 }
 
-// fqdn is the full name of a Service of the scene, or of something below it.
+// fqdn returns the full name of a Service of the scene, or of a name below it.
 func (s *scene) fqdn(name string) string { return name + "." + s.namespace + ".svc.cluster.local." }
 
-// dnsServers are the cluster IPs of the DNS server, as resolv.conf of pods has them.
+// dnsServers returns the cluster IPs of the DNS server, as in the pods' resolv.conf.
 func (s *scene) dnsServers() []netip.AddrPort {
 	var servers []netip.AddrPort
 	for _, addr := range s.cluster.Shape().DNSAddrs() {
@@ -73,7 +72,7 @@ func (s *scene) dnsServers() []netip.AddrPort {
 	return servers
 }
 
-// dnsInstances are the addresses of the DNS server's pods that are ready.
+// dnsInstances returns the addresses of the DNS server's ready pods.
 func (s *scene) dnsInstances(ctx context.Context) ([]netip.AddrPort, error) {
 	list, err := s.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kube-dns"})
 	if err != nil {
@@ -98,14 +97,14 @@ func (s *scene) dnsInstances(ctx context.Context) ([]netip.AddrPort, error) {
 	return all, nil
 }
 
-// How resolvers of pods ask: as the C library by default. Each attempt asks each server once.
+// Resolvers of pods behave like the C library's: each attempt asks each server once.
 const (
 	attempts       = 2
 	attemptTimeout = 5 * time.Second
 )
 
-// resolve asks as a resolver does: the servers one after the other, until one answers. It
-// returns how many queries were lost before.
+// resolve asks like a resolver: one server after the other, until one answers. It returns how many
+// queries were lost before.
 func (s *scene) resolve(ctx context.Context, from place, q dnsquery.Query) (answer dnsquery.Answer, lost int, err error) {
 	servers := s.dnsServers()
 	if q.Server.IsValid() {
@@ -123,7 +122,7 @@ func (s *scene) resolve(ctx context.Context, from place, q dnsquery.Query) (answ
 	return answer, lost, err
 }
 
-// asked is a query from a place, and what it is to give in words: see inWords.
+// asked is a query from a place, and the wanted answer in the form of inWords.
 type asked struct {
 	from place
 	dnsquery.Query
@@ -134,8 +133,8 @@ func (a asked) String() string {
 	return fmt.Sprintf("%s %s from %s", a.Name, kindOf(a.Query), a.from.name)
 }
 
-// inWords says what an answer has: the names that its addresses are given, or else the
-// addresses, and the targets of other records, in order; or what it has instead.
+// inWords describes an answer by its records in order. Addresses with a known name are replaced by
+// it. Without records it describes the result.
 func inWords(a dnsquery.Answer, kind string, names map[string]string) string {
 	data := a.Data(kind)
 	switch {
@@ -160,7 +159,7 @@ func inWords(a dnsquery.Answer, kind string, names map[string]string) string {
 	return text
 }
 
-// podNames are the names of the scene's pods by their addresses.
+// podNames returns the names of the scene's pods by address.
 func (s *scene) podNames(ctx context.Context) (map[string]string, error) {
 	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -175,12 +174,12 @@ func (s *scene) podNames(ctx context.Context) (map[string]string, error) {
 	return names, nil
 }
 
-// answerTime is how long answers may take to be as they are to be. It is generous, longer than a
-// cache of the DNS server holds one: how long they took is printed.
+// answerTime limits the wait for right answers. It is longer than the DNS server caches one; the
+// time they took is printed.
 const answerTime = time.Minute
 
-// answers waits until all pods of the DNS server answer as they should, also through its cluster
-// IPs, and returns how many answers were right.
+// answers waits until all pods of the DNS server give the wanted answers, also through its cluster
+// IPs. It returns the number of right answers.
 func (s *scene) answers(ctx context.Context, all []asked) (right int, err error) {
 	instances, err := s.dnsInstances(ctx)
 	if err != nil {
@@ -205,7 +204,7 @@ func (s *scene) answers(ctx context.Context, all []asked) (right int, err error)
 	return len(each), kube.Wait(ctx, "right answers", func(ctx context.Context) (string, error) { return s.wrong(ctx, each, names) })
 }
 
-// wrong is the first answer that is not as it should be.
+// wrong describes the first wrong answer; empty if all are right.
 func (s *scene) wrong(ctx context.Context, all []asked, names map[string]string) (string, error) {
 	for _, a := range all {
 		answer, _, err := s.resolve(ctx, a.from, a.Query)
@@ -213,7 +212,7 @@ func (s *scene) wrong(ctx context.Context, all []asked, names map[string]string)
 			return "", fmt.Errorf("%s: %w", a, err)
 		}
 		if is := inWords(answer, kindOf(a.Query), names); is != a.want {
-			return fmt.Sprintf("%s by %s gives %s; it should be %s", a, answer.Server, is, a.want), nil
+			return fmt.Sprintf("%s by %s gives %s, want %s", a, answer.Server, is, a.want), nil
 		}
 	}
 	return "", nil
@@ -226,8 +225,8 @@ func kindOf(q dnsquery.Query) string {
 	return q.Type
 }
 
-// follow asks until the answers are right, and returns how long after a moment that was. Then it waits
-// until those of all pods of the DNS server are.
+// follow asks until the answers are right, and returns how long that took since a moment. It also
+// waits until all pods of the DNS server answer right.
 func (s *scene) follow(ctx context.Context, since time.Time, all ...asked) (time.Duration, error) {
 	took, err := s.rightAfter(ctx, since, all...)
 	if err != nil {
@@ -237,7 +236,7 @@ func (s *scene) follow(ctx context.Context, since time.Time, all ...asked) (time
 	return took, err
 }
 
-// rightAfter asks until the answers are right, and returns how long after a moment that was.
+// rightAfter asks until the answers are right, and returns how long that took since a moment.
 func (s *scene) rightAfter(ctx context.Context, since time.Time, all ...asked) (time.Duration, error) {
 	names, err := s.podNames(ctx)
 	if err != nil {
@@ -245,11 +244,11 @@ func (s *scene) rightAfter(ctx context.Context, since time.Time, all ...asked) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	err = kube.Wait(ctx, "answers to follow", func(ctx context.Context) (string, error) { return s.wrong(ctx, all, names) })
+	err = kube.Wait(ctx, "right answers", func(ctx context.Context) (string, error) { return s.wrong(ctx, all, names) })
 	return time.Since(since), err
 }
 
-// steady asks questions all the time, each from a goroutine of its own.
+// steady repeats queries, each in a goroutine of its own.
 type steady struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -262,8 +261,8 @@ type steady struct {
 // beat is the pause after an answer.
 const beat = 10 * time.Millisecond
 
-// askSteadily begins to ask. An answer that is not as it should be counts as wrong, and so
-// does none after the attempts of a resolver.
+// askSteadily starts to repeat queries. A query without an answer after a resolver's attempts
+// counts as wrong.
 func (s *scene) askSteadily(ctx context.Context, all []asked) (*steady, error) {
 	names, err := s.podNames(ctx)
 	if err != nil {
@@ -300,11 +299,11 @@ func (st *steady) note(a asked, is string, lost int) {
 	if is == a.want {
 		st.right++
 	} else {
-		st.wrong = append(st.wrong, fmt.Sprintf("at %s %s gave %s instead of %s", time.Now().Format("15:04:05.000"), a, is, a.want))
+		st.wrong = append(st.wrong, fmt.Sprintf("at %s %s gave %s, want %s", time.Now().Format("15:04:05.000"), a, is, a.want))
 	}
 }
 
-// more waits until so many more answers were right.
+// more waits for a number of further right answers.
 func (st *steady) more(ctx context.Context, number int) error {
 	count := func() int {
 		st.mu.Lock()
@@ -320,16 +319,16 @@ func (st *steady) more(ctx context.Context, number int) error {
 	})
 }
 
-// end stops asking. It is an error if an answer was wrong.
+// end stops the queries. It returns an error if an answer was wrong.
 func (st *steady) end() error {
 	st.stop()
 	st.running.Wait()
 	if len(st.wrong) > 0 {
-		return fmt.Errorf("%d of %d names did not resolve as they should, the first %s", len(st.wrong), len(st.wrong)+st.right, st.wrong[0])
+		return fmt.Errorf("%d of %d names resolved wrong, the first %s", len(st.wrong), len(st.wrong)+st.right, st.wrong[0])
 	}
 	return nil
 }
 
 func (st *steady) String() string {
-	return fmt.Sprintf("%d names resolved, 0 failed (%d queries were lost, and answered when the resolver asked again)", st.right, st.lost)
+	return fmt.Sprintf("%d names resolved, 0 failed (%d queries were lost and answered on retry)", st.right, st.lost)
 }

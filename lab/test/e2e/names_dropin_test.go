@@ -18,8 +18,8 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// dropIn has the DNS server of a cluster replaced by vicinity-dns and back, as docs/dns.md says and by
-// its commands and Corefile, while pods resolve names all the time.
+// dropIn replaces the DNS server of a cluster by vicinity-dns and back, with the commands and the
+// Corefile of docs/dns.md, while pods keep resolving names.
 func dropIn(ctx context.Context, s *scene) (figure string, err error) {
 	text := must(os.ReadFile(root + "/docs/dns.md"))
 	with := must(documentedBlock(string(text), "corefile", "vicinity cluster.local"))
@@ -28,7 +28,7 @@ func dropIn(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.cluster.ConfigureDNS(ctx, lab.DNSOptions{Kind: shape.DNSCoreDNS, Corefile: without}))
 	check(s.namedPods(ctx, headlessOf("near", keysAnnotation, zoneKey)+headlessOf("whole"), inEachZone...))
 	check(s.Apply(ctx, s.namespace, resolvedManifests))
-	// The cache holds what is asked for too early.
+	// Early answers would stay in the cache.
 	for _, service := range []string{"near", "whole"} {
 		check(s.WaitEndpoints(ctx, s.namespace, service, len(inEachZone)))
 	}
@@ -60,8 +60,8 @@ func dropIn(ctx context.Context, s *scene) (figure string, err error) {
 	return fmt.Sprintf("CoreDNS to vicinity-dns and back by the commands of docs/dns.md, 4 rollouts: %s", st), nil
 }
 
-// dropInQuestions are questions that both servers answer alike, and those for what is near as
-// vicinity-dns answers them, and as others do.
+// dropInQuestions returns queries that both servers answer alike, and queries of a Service that
+// prefers near endpoints, with the answers of vicinity-dns and of other servers.
 func (s *scene) dropInQuestions(ctx context.Context) (all, near, far []asked) {
 	member := must(s.until(ctx, "member", kube.PodReady))
 	clients := must(s.fromClients(ctx))
@@ -82,7 +82,7 @@ func (s *scene) dropInQuestions(ctx context.Context) (all, near, far []asked) {
 	return all, near, far
 }
 
-// documentedBlock is the first block of a language in a document that has a text.
+// documentedBlock returns the document's first block of a language that contains a text.
 func documentedBlock(document, language, has string) (string, error) {
 	var block []string
 	inBlock := false
@@ -100,10 +100,10 @@ func documentedBlock(document, language, has string) (string, error) {
 			inBlock = true
 		}
 	}
-	return "", fmt.Errorf("no block of %s in the document has %q", language, has)
+	return "", fmt.Errorf("no block of %s in the document contains %q", language, has)
 }
 
-// withoutLine leaves the line of a text out that has another.
+// withoutLine removes the lines that contain a text.
 func withoutLine(text, has string) string {
 	var kept []string
 	for _, line := range strings.Split(text, "\n") {
@@ -114,8 +114,8 @@ func withoutLine(text, has string) string {
 	return strings.Join(kept, "\n")
 }
 
-// rewriteCorefile writes the Corefile as kubectl edit does, and replaces the pods, since a reload may
-// take two minutes.
+// rewriteCorefile writes the Corefile as kubectl edit does. It replaces the pods, because a reload
+// may take two minutes.
 func (s *scene) rewriteCorefile(ctx context.Context, corefile string) error {
 	api := s.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	config, err := api.Get(ctx, "coredns", metav1.GetOptions{})
@@ -143,8 +143,8 @@ func (s *scene) bash(ctx context.Context, script string) error {
 	return nil
 }
 
-// resolvedManifests are Services of other kinds than those of the echo pods: one under which a pod
-// has a name, and one that is a name outside of the cluster.
+// resolvedManifests has a Service under which a pod has a name, and one that names a host outside
+// the cluster.
 const resolvedManifests = `---
 apiVersion: v1
 kind: Service
@@ -170,7 +170,7 @@ metadata: {name: elsewhere}
 spec: {type: ExternalName, externalName: www.example.com}
 `
 
-// reverse is the name of an address.
+// reverse returns the name for a reverse lookup of an address.
 func reverse(address string) string {
 	name, _ := dns.ReverseAddr(address) // addresses of the API are well-formed
 	return name

@@ -18,7 +18,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// podLocators are those of a namespace, or of all, by namespace/name.
+// podLocators returns the PodLocators of a namespace, or of all, by namespace/name.
 func (s *scene) podLocators(ctx context.Context, namespace string) (map[string]v1alpha1.PodLocator, error) {
 	client, err := dynamic.NewForConfig(s.Config())
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *scene) podLocators(ctx context.Context, namespace string) (map[string]v
 	return all, nil
 }
 
-// locatable are the pods that run and have addresses of their own, by namespace/name.
+// locatable returns the pods that run and have addresses of their own, by namespace/name.
 func (s *scene) locatable(ctx context.Context) (map[string]corev1.Pod, error) {
 	list, err := s.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -54,8 +54,7 @@ func (s *scene) locatable(ctx context.Context) (map[string]corev1.Pod, error) {
 	return all, nil
 }
 
-// allLocated waits until each pod of the cluster has a PodLocator that says where it is, and
-// there is no other.
+// allLocated waits until each pod of the cluster has a right PodLocator, and no other exists.
 func (s *scene) allLocated(ctx context.Context) (number int, err error) {
 	err = kube.Wait(ctx, "each pod to have its PodLocator", func(ctx context.Context) (string, error) {
 		pods, err := s.locatable(ctx)
@@ -90,7 +89,7 @@ func (s *scene) allLocated(ctx context.Context) (number int, err error) {
 	return number, err
 }
 
-// misplaced says what of a PodLocator is not as its pod and node are.
+// misplaced describes how a PodLocator differs from its pod and node.
 func misplaced(l v1alpha1.PodLocator, pod corev1.Pod, node *corev1.Node) string {
 	var ips []string
 	for _, ip := range pod.Status.PodIPs {
@@ -110,8 +109,8 @@ func misplaced(l v1alpha1.PodLocator, pod corev1.Pod, node *corev1.Node) string 
 	return ""
 }
 
-// locators checks that all pods have PodLocators with the labels that Services name, that they go
-// with their pods, and that tenants cannot write them.
+// locators checks that all pods have PodLocators with the labels that Services use, that a
+// PodLocator is deleted with its pod, and that tenants cannot write them.
 func locators(ctx context.Context, s *scene) (figure string, err error) {
 	services := headlessOf("near", keysAnnotation, zoneKey) + headlessOf("racks", keysAnnotation, rackLabel)
 	check(s.namedPods(ctx, services, inEachZone...))
@@ -121,12 +120,12 @@ func locators(ctx context.Context, s *scene) (figure string, err error) {
 		return "", fmt.Errorf("after a pod was deleted: %w", err)
 	}
 	refused := must(s.tenantLocatesNothing(ctx))
-	return fmt.Sprintf("%d pods have theirs, and one goes with its pod; tenants are refused: %s", number, refused), nil
+	return fmt.Sprintf("%d pods have PodLocators, which are deleted with the pod; tenants are refused: %s", number, refused), nil
 }
 
-// tenantLocatesNothing has a tenant with all rights in the namespace fail to write a PodLocator. It
-// returns what the policy says.
-func (s *scene) tenantLocatesNothing(ctx context.Context) (said string, err error) {
+// tenantLocatesNothing checks that a tenant with all rights in the namespace cannot write a
+// PodLocator. It returns the policy's message.
+func (s *scene) tenantLocatesNothing(ctx context.Context) (quoted string, err error) {
 	const tenant = "tenant"
 	for _, args := range [][]string{
 		{"create", "role", "everything", "--verb=*", "--resource=podlocators.vicinity.dev"},
@@ -144,7 +143,7 @@ func (s *scene) tenantLocatesNothing(ctx context.Context) (said string, err erro
 		}
 		return output, nil
 	}
-	// The API server takes a moment to know of the right.
+	// The API server needs a moment to apply the role.
 	var refusal string
 	var made error
 	err = kube.Wait(ctx, "the tenant to have all rights to PodLocators", func(context.Context) (string, error) {
@@ -163,7 +162,7 @@ func (s *scene) tenantLocatesNothing(ctx context.Context) (said string, err erro
 	return strconv.Quote(message + " …"), nil
 }
 
-// locatorManifest is a PodLocator.
+// locatorManifest returns a PodLocator.
 func locatorManifest(name, node string, labels map[string]string, ips ...string) string {
 	var quoted, pairs []string
 	for _, ip := range ips {

@@ -31,20 +31,19 @@ import (
 
 const (
 	crowdPerNode = 200
-	// crowdRate is how many pods are written in a second at most. The controller may make more
-	// PodLocators than that, so that none waits for its share of requests.
+	// crowdRate limits the pods written per second. The controller's limit of requests is higher,
+	// so that no PodLocator waits for it.
 	crowdRate = 150
-	crowdQPS  = 500 // of the controller, half of which are for PodLocators
-	// crowdWriters is how many pods are written at a time. Each waits for its PodLocator, so that
-	// on a slow machine there are fewer changes, not a queue that grows.
+	crowdQPS  = 500 // of the controller; PodLocators get half
+	// crowdWriters limits the concurrent writes of pods. Each waits for its PodLocator, so that a
+	// slow machine makes fewer changes and no queue grows.
 	crowdWriters = 20
-	// delayBound is what the median of the times from an address to its PodLocator must not exceed,
-	// also on a machine that is busy with other things.
+	// delayBound limits the median time from an address to its PodLocator, also on a busy machine.
 	delayBound = 2 * time.Second
 )
 
 // locatorsAtScale writes pods to an API server, replaces a fifth of them, and relabels a node. Each
-// change is one write of a PodLocator at most, and a restart none.
+// change costs at most one write of a PodLocator, and a restart costs none.
 func locatorsAtScale(ctx context.Context, s *scene) (figure string, err error) {
 	pods := 2000
 	if soaking() {
@@ -63,13 +62,13 @@ func locatorsAtScale(ctx context.Context, s *scene) (figure string, err error) {
 	writes := must(c.locatorWrites(""))
 	changes := pods + 2*(pods/5)
 	if writes > float64(changes) {
-		return "", fmt.Errorf("%d pods came and went with %.0f writes of PodLocators, more than one each", changes, writes)
+		return "", fmt.Errorf("%d pods were added or removed with %.0f writes of PodLocators, more than one each", changes, writes)
 	}
 	check(c.relabel())
 	restart := must(c.restart())
 	p50, p99 := meter.Quantile(c.delays, 0.5), meter.Quantile(c.delays, 0.99)
 	if p50 > delayBound {
-		return "", fmt.Errorf("from an address to its PodLocator it takes %v in the median, more than %v", p50.Round(time.Millisecond), delayBound)
+		return "", fmt.Errorf("the median time from an address to its PodLocator is %v, more than %v", p50.Round(time.Millisecond), delayBound)
 	}
 	fmt.Printf("RESULT pods=%d writes_per_change=%.3f controller_mib=%d locator_p50_ms=%.1f p99_ms=%.1f\n",
 		pods, writes/float64(changes), c.memory>>20, meter.Milliseconds(p50), meter.Milliseconds(p99))
@@ -77,7 +76,7 @@ func locatorsAtScale(ctx context.Context, s *scene) (figure string, err error) {
 		pods, written.Seconds(), writes/float64(changes), p50.Round(time.Millisecond), p99.Round(time.Millisecond), c.memory>>20, crowdPerNode, restart.Seconds()), nil
 }
 
-// crowd are pods in a lab without nodes that would run them: the test writes what kubelets would.
+// crowd has pods in a lab without kubelets: the test writes their status.
 type crowd struct {
 	// ctx ends with the controller.
 	ctx       context.Context
@@ -86,13 +85,15 @@ type crowd struct {
 	api       kubernetes.Interface
 	namespace string
 	pods      int
-	// folder has the controller's log, program is its file, and metrics where it serves them.
+	// folder has the controller's log, program is the path of its file, and metrics the address of
+	// its metrics.
 	folder, program, metrics string
 	controller               *meter.Program
 	memory                   int64
 
 	mu sync.Mutex
-	// awaited are channels for the times when the PodLocators of pods were seen.
+	// awaited has a channel for each pod that waits for its PodLocator; it receives the time when
+	// the PodLocator is seen.
 	awaited map[string]chan time.Time
 	located int
 	delays  []time.Duration
@@ -158,7 +159,7 @@ func (c *crowd) close(ctx context.Context) error {
 	return errors.Join(err, lab.Down(ctx, c.cluster.Shape().Name, c.cluster.Options()), os.RemoveAll(c.folder))
 }
 
-// watch notes PodLocators that come and go.
+// watch records PodLocators that are added and removed.
 func (c *crowd) watch(client *lab.Client) error {
 	watcher, err := metadata.NewForConfig(client.Config())
 	if err != nil {
@@ -201,7 +202,7 @@ func (c *crowd) watch(client *lab.Client) error {
 	return nil
 }
 
-// start starts the controller, and waits until it knows all pods and PodLocators.
+// start starts the controller, and waits until it has synced all pods and PodLocators.
 func (c *crowd) start() error {
 	var addresses [2]string
 	for i := range addresses {
@@ -242,12 +243,12 @@ func get(ctx context.Context, url string) (*http.Response, error) {
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, errors.Join(fmt.Errorf("%s answers %s", url, response.Status), response.Body.Close())
+		return nil, errors.Join(fmt.Errorf("%s answered %s", url, response.Status), response.Body.Close())
 	}
 	return response, nil
 }
 
-// sum adds up a metric of the controller, of series whose labels hold a text.
+// sum adds up a metric of the controller over the series whose labels contain a text.
 func (c *crowd) sum(metric, label string) (float64, error) {
 	response, err := get(c.ctx, "http://"+c.metrics+"/metrics")
 	if err != nil {
@@ -261,14 +262,14 @@ func (c *crowd) locatorWrites(label string) (float64, error) {
 	return c.sum("vicinity_locator_writes_total", label)
 }
 
-// measureMemory notes what the controller holds, if that is more than before.
+// measureMemory records the controller's highest memory.
 func (c *crowd) measureMemory() error {
 	held, err := c.controller.Memory()
 	c.memory = max(c.memory, held)
 	return err
 }
 
-// write does something for so many pods, no faster than a rate.
+// write calls do for so many pods, no faster than a rate.
 func (c *crowd) write(rate float32, count int, do func(context.Context, int) error) error {
 	pace := flowcontrol.NewTokenBucketRateLimiter(rate, 1)
 	return meter.InParallel(c.ctx, crowdWriters, count, func(ctx context.Context, i int) error {
@@ -293,7 +294,7 @@ func (c *crowd) add(ctx context.Context, i int) error {
 	if _, err := c.api.CoreV1().Pods(c.namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	number := i % c.pods // one that replaces another has its address
+	number := i % c.pods // a replacement has the old address
 	ip := fmt.Sprintf("10.%d.%d.%d", number>>16, number>>8&0xff, number&0xff)
 	seen := make(chan time.Time, 1)
 	c.mu.Lock()
@@ -323,31 +324,31 @@ func (c *crowd) replace(ctx context.Context, i int) error {
 	return c.add(ctx, c.pods+i)
 }
 
-// awaitRemoved waits until pods that are gone have no PodLocators.
+// awaitRemoved waits until the PodLocators of deleted pods are gone.
 func (c *crowd) awaitRemoved() error {
-	return kube.Wait(c.ctx, "the PodLocators of pods that were deleted to go", func(context.Context) (string, error) {
+	return kube.Wait(c.ctx, "the PodLocators of deleted pods to be gone", func(context.Context) (string, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.located == c.pods {
 			return "", nil
 		}
-		return fmt.Sprintf("there are %d for %d pods", c.located, c.pods), nil
+		return fmt.Sprintf("%d exist for %d pods", c.located, c.pods), nil
 	})
 }
 
-// relabel moves a node to another zone, which is a write for each of its pods.
+// relabel moves a node to another zone, which costs one write for each of its pods.
 func (c *crowd) relabel() error {
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"elsewhere"}}}`, corev1.LabelTopologyZone)
 	if _, err := c.api.CoreV1().Nodes().Patch(c.ctx, crowdNode(0), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	return kube.Wait(c.ctx, "the PodLocators of a node that was relabelled", func(context.Context) (string, error) {
+	return kube.Wait(c.ctx, "the PodLocators of a relabelled node", func(context.Context) (string, error) {
 		updates, err := c.locatorWrites(`operation="update"`)
 		if err != nil {
 			return "", err
 		}
 		if updates > crowdPerNode {
-			return "", fmt.Errorf("a node with %d pods was relabelled with %.0f writes", crowdPerNode, updates)
+			return "", fmt.Errorf("relabelling a node with %d pods took %.0f writes", crowdPerNode, updates)
 		}
 		if updates < crowdPerNode {
 			return fmt.Sprintf("%.0f of %d are written", updates, crowdPerNode), nil
@@ -356,7 +357,7 @@ func (c *crowd) relabel() error {
 	})
 }
 
-// restart has the controller start anew and look at all pods, which writes nothing.
+// restart restarts the controller, which syncs all pods and must write nothing.
 func (c *crowd) restart() (took time.Duration, err error) {
 	stopped := c.controller
 	c.controller = nil
@@ -379,7 +380,7 @@ func (c *crowd) restart() (took time.Duration, err error) {
 	took = time.Since(begun)
 	writes, err := c.locatorWrites("")
 	if err == nil && writes > 0 {
-		err = fmt.Errorf("a restart wrote %.0f PodLocators", writes)
+		err = fmt.Errorf("a restart took %.0f writes of PodLocators", writes)
 	}
 	return took, err
 }

@@ -17,7 +17,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// namesArea is what names resolve to with vicinity-dns as the cluster's DNS server.
+// namesArea covers names in a cluster with vicinity-dns as its DNS server.
 func namesArea() area {
 	return area{
 		name:  "names",
@@ -33,7 +33,8 @@ func namesArea() area {
 	}
 }
 
-// exampleAddress is that of all names below example.com, which the DNS server knows by itself.
+// exampleAddress is the answer for all names below example.com. The DNS server has it in its
+// Corefile.
 const exampleAddress = "192.0.2.1"
 
 // configureNames has the cluster's DNS server be the lab's, with zone-qualified names that follow the
@@ -50,7 +51,7 @@ func configureNames(ctx context.Context, c *lab.Cluster) error {
 // locateAll are the chart's values for PodLocators of all pods.
 var locateAll = []string{"locators.enabled=true", "locators.all=true"}
 
-// headlessOf is a headless Service for the echo pods of a scene, with annotations.
+// headlessOf returns a headless Service for the echo pods of a scene, with annotations.
 func headlessOf(name string, annotations ...string) string {
 	text := ""
 	for i := 0; i < len(annotations); i += 2 {
@@ -72,8 +73,8 @@ metadata:
 `, name, text)
 }
 
-// namedPods runs echo pods on the nodes named, a client on every node, and Services for them. The pods
-// are called after their nodes: echo-NODE-INDEX and client-NODE.
+// namedPods runs Services, echo pods on the given nodes, and a client on every node. Pods are named
+// after their nodes: echo-NODE-INDEX and client-NODE.
 func (s *scene) namedPods(ctx context.Context, services string, nodes ...string) error {
 	if err := s.Apply(ctx, s.namespace, services); err != nil {
 		return err
@@ -95,19 +96,19 @@ func (s *scene) removePod(ctx context.Context, name string) error {
 	})
 }
 
-// namesPlanned has six, four and two endpoints in three equal zones: the clients of each zone
-// get exactly the endpoints that the plan has for the zone.
+// namesPlanned has six, four and two endpoints in three equal zones. The clients of each zone get
+// exactly the endpoints that the plan gives the zone.
 func namesPlanned(ctx context.Context, s *scene) (string, error) {
 	numbers := map[string]int{}
 	for i, zone := range s.cluster.Shape().Zones {
 		numbers[zone.Name] = []int{6, 4, 2}[i]
 	}
-	// The plan is made once, when all endpoints are there.
+	// Waiting for all endpoints ensures that the plan is made once.
 	check(s.serve(ctx, lab.UnevenEchoManifests("echo", numbers), 12))
 	check(s.Apply(ctx, s.namespace, headlessOf("near", zoneAnnotation, "Prefer")))
 	e := must(s.converged(ctx, "near", 12))
 	if e.Families[0].Family != "IPv4" {
-		return "", fmt.Errorf("explain begins with %s; it should with IPv4", e.Families[0].Family)
+		return "", fmt.Errorf("explain begins with %s, want IPv4", e.Families[0].Family)
 	}
 	pods := must(s.podNames(ctx))
 	clients := must(s.fromClients(ctx))
@@ -131,19 +132,19 @@ func namesPlanned(ctx context.Context, s *scene) (string, error) {
 		}
 	}
 	right := must(s.answers(ctx, all))
-	return fmt.Sprintf("6, 4 and 2 endpoints: %d answers have those that the plan names for the zone", right), nil
+	return fmt.Sprintf("6, 4 and 2 endpoints: %d answers have exactly the endpoints that the plan gives the zone", right), nil
 }
 
-// The headless Services of namesNearest, by their keys.
+// keysOf has the keys of the headless Services of namesNearest.
 var keysOf = map[string]string{
 	"soft":      hostnameKey + "," + zoneKey + ",*",
 	"hard-node": hostnameKey,
 	"hard-zone": hostnameKey + "," + zoneKey,
 }
 
-// namesNearest has a pod on each of six nodes, and clients on all of them: these get their
-// node's pod, without it those of their zone, and without these all or nothing, as the keys
-// say. Clients are pods, over both families, and the nodes themselves.
+// namesNearest has a pod on each of six nodes. Clients get the pod of their node; when it is gone,
+// those of their zone; and when these are gone, all or nothing, as the keys say. Clients are pods,
+// over both families, and the nodes themselves.
 func namesNearest(ctx context.Context, s *scene) (string, error) {
 	services := ""
 	for _, name := range slices.Sorted(maps.Keys(keysOf)) {
@@ -188,11 +189,11 @@ func namesNearest(ctx context.Context, s *scene) (string, error) {
 		right += n
 		counts = append(counts, fmt.Sprintf("%d pods, nothing near for %d of %d", len(left), empty, len(nodes)*len(keysOf)))
 	}
-	return fmt.Sprintf("%d answers of 3 Services to pods and nodes are those of the node, its zone, or all, or NODATA with the SOA where keys are hard (%s)",
+	return fmt.Sprintf("%d answers of 3 Services to pods and nodes have the pods of the node, of its zone, or all, or NODATA with the SOA for hard keys (%s)",
 		right, strings.Join(counts, "; ")), nil
 }
 
-// nearestPods is what a client on a node is to get of a Service of namesNearest.
+// nearestPods returns the wanted answer for a Service of namesNearest to a client on a node.
 func nearestPods(service string, node shape.Node, nodes []shape.Node, left map[string]string) string {
 	if pod := left[node.Name]; pod != "" {
 		return pod
@@ -212,10 +213,10 @@ func nearestPods(service string, node shape.Node, nodes []shape.Node, left map[s
 	return noRecords
 }
 
-// inEachZone are the nodes of the endpoints of promises about clients that move.
+// inEachZone has the endpoints' nodes for promises about moving clients.
 var inEachZone = []string{"zone-a-1", "zone-b-1", "zone-c-1"}
 
-// podsOf are the echo pods of some nodes in words.
+// podsOf returns the names of the echo pods on some nodes, as inWords does.
 func (s *scene) podsOf(ctx context.Context, nodes ...string) (string, error) {
 	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
 	if err != nil {
@@ -239,9 +240,9 @@ func (s *scene) runsAt(ctx context.Context, name, node, image string) (pod *core
 	return pod, time.Now(), err
 }
 
-// until waits until a pod is as wanted.
+// until waits until a pod meets a condition.
 func (s *scene) until(ctx context.Context, name string, met func(*corev1.Pod) bool) (pod *corev1.Pod, err error) {
-	err = kube.Wait(ctx, "pod "+name+" to be as wanted", func(ctx context.Context) (string, error) {
+	err = kube.Wait(ctx, "pod "+name+" to meet the condition", func(ctx context.Context) (string, error) {
 		var err error
 		if pod, err = s.CoreV1().Pods(s.namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return "", err
@@ -254,8 +255,8 @@ func (s *scene) until(ctx context.Context, name string, met func(*corev1.Pod) bo
 	return pod, err
 }
 
-// podMoved moves a client and then an endpoint from node to node: the client gets what is near
-// it, and other clients get the endpoint when it is near them.
+// podMoved moves a client and then an endpoint from node to node. The client gets near endpoints,
+// and near clients get the endpoint.
 func podMoved(ctx context.Context, s *scene) (string, error) {
 	check(s.namedPods(ctx, headlessOf("near", keysAnnotation, zoneKey), inEachZone...))
 	const moves = 4
@@ -268,7 +269,7 @@ func podMoved(ctx context.Context, s *scene) (string, error) {
 		want := must(s.podsOf(ctx, node))
 		took, err := s.follow(ctx, since, asked{s.fromPod(pod), query, want})
 		if err != nil {
-			return "", fmt.Errorf("a client came to %s: %w", node, err)
+			return "", fmt.Errorf("a client moved to %s: %w", node, err)
 		}
 		client = max(client, took)
 		check(s.removePod(ctx, "mover"))
@@ -284,7 +285,7 @@ func podMoved(ctx context.Context, s *scene) (string, error) {
 		want := must(s.podsOf(ctx, node, at.Zone+"-1"))
 		took, err := s.follow(ctx, since, asked{clients[node], query, want})
 		if err != nil {
-			return "", fmt.Errorf("an endpoint came to %s: %w", node, err)
+			return "", fmt.Errorf("an endpoint moved to %s: %w", node, err)
 		}
 		endpoint = max(endpoint, took)
 		check(s.removePod(ctx, "wanderer"))
@@ -293,6 +294,6 @@ func podMoved(ctx context.Context, s *scene) (string, error) {
 			return "", fmt.Errorf("an endpoint left %s: %w", node, err)
 		}
 	}
-	return fmt.Sprintf("a client on another node gets what is near after %d ms at most (of %d moves), a new endpoint is in answers after %d ms",
+	return fmt.Sprintf("a client on another node gets near endpoints after %d ms at most (of %d moves), a new endpoint is in answers after %d ms",
 		client.Milliseconds(), moves, endpoint.Milliseconds()), nil
 }

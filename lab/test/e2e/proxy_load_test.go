@@ -174,7 +174,7 @@ func (l *long) converse(ctx context.Context, conn net.Conn) error {
 	beat := time.NewTicker(longBeat)
 	defer beat.Stop()
 	for {
-		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(replyTimeout)); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -232,7 +232,7 @@ func (l *long) finish() {
 	}()
 	select {
 	case <-answered:
-	case <-time.After(patience + time.Second):
+	case <-time.After(replyTimeout + time.Second):
 	}
 }
 
