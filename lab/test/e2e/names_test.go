@@ -37,8 +37,8 @@ func namesArea() area {
 // Corefile.
 const exampleAddress = "192.0.2.1"
 
-// configureNames has the cluster's DNS server be the lab's, with zone-qualified names that follow the
-// plan, and with names outside of the cluster. It does not wait long for an API server.
+// configureNames installs vicinity-dns as the cluster's DNS server. Its zone-qualified names follow
+// the plan, and it answers some names outside the cluster. It does not wait long for an API server.
 func configureNames(ctx context.Context, c *lab.Cluster) error {
 	corefile := strings.NewReplacer(
 		"    vicinity cluster.local\n", "    vicinity cluster.local {\n        plan\n        startup_timeout 1s\n    }\n",

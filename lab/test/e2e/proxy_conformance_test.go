@@ -22,9 +22,9 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// The pods behind the Services of the table, one in each zone on the first node, and
-// those that ask, on the two nodes of the first zone: one with an endpoint of each
-// Service, one without.
+// tablePods has the clients of the table on the two nodes of the first zone: one node has an
+// endpoint of each Service, the other has none. backendPod makes the endpoints, one in each zone on
+// the first node.
 const tablePods = `apiVersion: v1
 kind: Pod
 metadata: {name: client-with, labels: {app: client}}
@@ -36,7 +36,7 @@ metadata: {name: client-without, labels: {app: client}}
 spec: {nodeName: zone-a-2, terminationGracePeriodSeconds: 1, containers: [{name: client, image: lab/client}]}
 `
 
-// backends are the pods behind, by the letters by which the table calls them.
+// backends has the nodes of the endpoints, by their letters in the table.
 var backends = map[string]string{"a": "zone-a-1", "b": "zone-b-1", "c": "zone-c-1"}
 
 func backendPod(letter string) string {
@@ -73,12 +73,12 @@ spec:
 `, letter, backends[letter])
 }
 
-// server is a proxy that the table is tried with.
+// server is a proxy under test.
 type server struct {
 	name, suffix, annotations string
 }
 
-// serves reports whether the proxy can be had for the Service of a row.
+// serves reports whether this proxy can serve the Service of a row.
 func (s server) serves(r *row) bool {
 	if s.annotations == "" {
 		return !r.grouped
@@ -91,26 +91,27 @@ var servers = []server{
 	{name: "vicinity-proxy", suffix: "v", annotations: `vicinity.dev/proxy: "true"`},
 }
 
-// row is a Service of the table, with what is tried of it.
+// row is a Service of the table, with the tries of it.
 type row struct {
 	name string
-	// annotations are YAML besides who serves it.
+	// annotations are YAML, added to the annotation that chooses the proxy.
 	annotations string
-	// spec are lines of YAML besides the defaults: all backends, and the ports tcp, http
-	// and udp, of both families.
+	// spec has lines of YAML beside the defaults: all backends, the ports tcp, http and udp, and both
+	// families.
 	spec string
-	// selector and ports stand in place of the defaults. A selector "none" is none.
+	// selector and ports replace the defaults. The selector "none" means no selector.
 	selector, ports string
-	// ingress says that the Service has addresses of a load balancer.
+	// ingress gives the Service addresses of a load balancer.
 	ingress, proxyMode bool
-	// external says that it has external IPs.
+	// external gives it external IPs.
 	external bool
-	// ungrouped says that it has nothing to plan, and so no groups: kube-proxy keeps it
-	// unless vicinity-proxy serves all Services.
+	// ungrouped says that the Service has no plan and so no groups: vicinity-proxy serves it only
+	// when it serves all Services.
 	ungrouped bool
-	// grouped says that its groups make what is tried, so that vicinity-proxy serves it where there are groups.
+	// grouped says that the row tests its groups, so that vicinity-proxy serves it only with
+	// groups.
 	grouped bool
-	// endpoints are those of hand-made slices, in place of a selector.
+	// endpoints are put into hand-made slices, in place of a selector.
 	endpoints []handmade
 	tries     []try
 }
@@ -119,29 +120,29 @@ type row struct {
 type handmade struct {
 	letter     string
 	conditions string
-	// slice tells endpoints of several slices apart.
+	// slice separates the endpoints of several slices.
 	slice string
 	// name is a domain name in place of an address.
 	name string
 }
 
-// try is a number of connections of a kind, with what comes of them.
+// try is a number of connections of one kind, with the wanted outcome.
 type try struct {
 	from, to string
-	port     string // tcp unless said otherwise
+	port     string // default tcp
 	want     string
-	// only is a family, if not both.
+	// only limits the try to one family.
 	only string
 }
 
-// What often comes of a try.
+// Common outcomes of tries.
 const (
 	all      = "a b c as itself"
 	refused  = "refused"
 	noAnswer = "no answer"
 )
 
-// table is the whole surface of Services.
+// table covers all fields of Services that concern a proxy.
 func table() []row {
 	return []row{
 		{name: "plain", tries: []try{
@@ -161,7 +162,7 @@ func table() []row {
 			{from: "pod-with", to: "cluster", want: all},
 			{from: "pod-with", to: "cluster", port: "udp", want: all},
 		}},
-		{name: "no-endpoints", selector: "{app: nobody}", spec: "type: NodePort", tries: []try{
+		{name: "no-endpoints", selector: "{app: absent}", spec: "type: NodePort", tries: []try{
 			{from: "pod-with", to: "cluster", want: refused},
 			{from: "pod-with", to: "cluster", port: "udp", want: refused},
 			{from: "node-with", to: "cluster", want: refused},
@@ -174,7 +175,7 @@ func table() []row {
 			{from: "outside", to: "node-port@without", want: "a b c as zone-a-2"},
 			{from: "outside", to: "node-port@without", port: "udp", want: "a b c as zone-a-2"},
 			{from: "pod-with", to: "node-port@with", want: "a b c as zone-a-1"},
-			// It leaves its node as it is, and is translated where it arrives.
+			// The packet leaves the client's node untranslated. The other node translates it.
 			{from: "pod-with", to: "node-port@without", want: "a b c as zone-a-2"},
 			{from: "node-with", to: "node-port@with", want: all},
 			{from: "node-with", to: "node-port@without", want: "a b c as zone-a-2"},
@@ -223,7 +224,7 @@ func table() []row {
 			{from: "pod-without", to: "cluster", port: "udp", want: noAnswer},
 			{from: "node-without", to: "cluster", want: noAnswer},
 		}},
-		{name: "internal-local-none", spec: "internalTrafficPolicy: Local", selector: "{app: nobody}", ungrouped: true, tries: []try{
+		{name: "internal-local-none", spec: "internalTrafficPolicy: Local", selector: "{app: absent}", ungrouped: true, tries: []try{
 			{from: "pod-with", to: "cluster", want: refused},
 		}},
 		{name: "external-local", spec: "type: NodePort\n  externalTrafficPolicy: Local", tries: []try{
@@ -232,13 +233,13 @@ func table() []row {
 			{from: "outside", to: "node-port@without", want: noAnswer},
 			{from: "pod-with", to: "node-port@with", want: all},
 			{from: "pod-without", to: "node-port@without", want: all},
-			// Endpoints answer it past the node that translated it.
+			// Endpoints answer past the node that translated the packet.
 			{from: "pod-with", to: "node-port@without", want: noAnswer},
 			{from: "node-without", to: "node-port@without", want: all},
 			{from: "node-with", to: "node-port@with", want: all},
 			{from: "pod-without", to: "cluster", want: all},
 		}},
-		{name: "external-local-none", spec: "type: NodePort\n  externalTrafficPolicy: Local", selector: "{app: nobody}", tries: []try{
+		{name: "external-local-none", spec: "type: NodePort\n  externalTrafficPolicy: Local", selector: "{app: absent}", tries: []try{
 			{from: "outside", to: "node-port@with", want: refused},
 			{from: "pod-with", to: "node-port@with", want: refused},
 		}},
@@ -308,7 +309,7 @@ func table() []row {
 		{name: "domain-names", endpoints: []handmade{
 			{letter: "a", conditions: "{ready: true}"}, {name: "example.com", conditions: "{ready: true}", slice: "names"},
 		}, tries: []try{{from: "pod-with", to: "cluster", want: "a as itself"}}},
-		// A hard key of the node is another thing than externalTrafficPolicy: Local. It holds for pods, too.
+		// A hard key of the node differs from externalTrafficPolicy: Local: it applies to pods too.
 		{name: "hard-hostname", grouped: true, annotations: fmt.Sprintf("%s: %q", keysAnnotation, hostnameKey), spec: "type: LoadBalancer", ingress: true, tries: []try{
 			{from: "pod-with", to: "cluster", want: "a as itself"},
 			{from: "pod-without", to: "cluster", want: refused},
@@ -321,23 +322,23 @@ func table() []row {
 	}
 }
 
-// names of the families, as objects have them.
+// families are the IP families in the order of the tries.
 var families = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 
-// stage is where a table is tried.
+// stage has the state of a table under test.
 type stage struct {
 	*scene
 	rows    []row
 	servers []server
 	pods    map[string]*corev1.Pod
-	// given counts addresses that were given to Services.
+	// given counts the addresses that Services were given.
 	given int
-	// addresses are those given to each Service for an end, such as external@with.
+	// addresses has the addresses given to each Service, by end, such as external@with.
 	addresses map[string]map[string][]netip.Addr
 	services  map[string]*corev1.Service
 }
 
-// conformance tries all of the table with Services of vicinity-proxy and, except in "make test", with
+// conformance tries the table with Services of vicinity-proxy. Except in "make test" it also tries
 // Services of kube-proxy, whose behaviour the table describes.
 func conformance(ctx context.Context, s *scene) (string, error) {
 	rows, with, whose := table(), servers, "each proxy's"
@@ -348,7 +349,7 @@ func conformance(ctx context.Context, s *scene) (string, error) {
 	return whose + " " + described(rows), nil
 }
 
-// described is a table that was kept, in words.
+// described summarizes a table that passed.
 func described(rows []row) string {
 	tries, left := 0, 0
 	for i := range rows {
@@ -364,7 +365,7 @@ func described(rows []row) string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d kinds of Services (%d of which are kube-proxy's unless vicinity-proxy serves all) and %d kinds of connections over IPv4 and IPv6: as the table says",
+	return fmt.Sprintf("%d kinds of Services (%d only kube-proxy's unless vicinity-proxy serves all) and %d kinds of connections over IPv4 and IPv6: as the table says",
 		len(rows), left, tries)
 }
 
@@ -374,15 +375,15 @@ func (s *scene) tryAll(ctx context.Context, rows []row, with []server) error {
 	if err := st.prepare(ctx); err != nil {
 		return err
 	}
-	// Proxies may not have programmed all of it yet.
+	// Proxies may need a moment to program the whole table.
 	if wrong := st.all(ctx, 45*time.Second); len(wrong) > 0 {
 		return errors.New(strings.Join(wrong, "; "))
 	}
 	return nil
 }
 
-// prepare makes the pods and the Services of the table, and waits until each Service has
-// who is to serve it.
+// prepare makes the pods and the Services of the table, and waits until each Service is served by
+// its proxy.
 func (st *stage) prepare(ctx context.Context) error {
 	text := tablePods
 	for _, letter := range slices.Sorted(maps.Keys(backends)) {
@@ -440,7 +441,7 @@ func (st *stage) prepare(ctx context.Context) error {
 	return nil
 }
 
-// make makes one Service of a row.
+// make makes the Service of a row for one proxy.
 func (st *stage) make(ctx context.Context, r *row, by server) error {
 	name := r.name + "-" + by.suffix
 	st.addresses[name] = map[string][]netip.Addr{}
@@ -496,9 +497,9 @@ func (st *stage) make(ctx context.Context, r *row, by server) error {
 	return err
 }
 
-// give gives a Service addresses from outside: of each family one that the fabric brings
-// to the node with an endpoint and one to the node without. They are none of the cluster's
-// own, which no Service may claim.
+// give gives a Service external addresses: of each family one that the fabric routes to the node
+// with an endpoint, and one that it routes to the node without. They lie outside the cluster's
+// ranges, whose addresses no Service may claim.
 func (st *stage) give(name, end string) ([]string, error) {
 	st.given++
 	var quoted []string
@@ -519,7 +520,7 @@ func (st *stage) give(name, end string) ([]string, error) {
 	return quoted, nil
 }
 
-// bring has the fabric bring what is sent to an address to a node.
+// bring routes the packets for an address to a node.
 func (st *stage) bring(address, node netip.Addr) error {
 	err := fabric.InNamespace(shape.FabricNamespace(st.cluster.Shape().Name), func() error {
 		known, err := netlink.RouteGet(node.AsSlice())
@@ -527,7 +528,7 @@ func (st *stage) bring(address, node netip.Addr) error {
 			return err
 		}
 		if len(known) == 0 {
-			return errors.New("there is no route to the node")
+			return errors.New("no route to the node")
 		}
 		made := &netlink.Route{
 			LinkIndex: known[0].LinkIndex, Src: known[0].Src, Gw: node.AsSlice(),
@@ -542,7 +543,7 @@ func (st *stage) bring(address, node netip.Addr) error {
 	return nil
 }
 
-// slices are the hand-made slices of a row.
+// slices returns the hand-made slices of a row.
 func (st *stage) slices(r *row, service string) string {
 	text := ""
 	for _, family := range families {
@@ -570,7 +571,7 @@ func (st *stage) slices(r *row, service string) string {
 	return text
 }
 
-// podAddress is a pod's address of a family.
+// podAddress returns a pod's address of a family.
 func podAddress(pod *corev1.Pod, family corev1.IPFamily) netip.Addr {
 	for _, ip := range pod.Status.PodIPs {
 		if address, err := netip.ParseAddr(ip.IP); err == nil && address.Is4() == (family == corev1.IPv4Protocol) {
@@ -580,17 +581,17 @@ func podAddress(pod *corev1.Pod, family corev1.IPFamily) netip.Addr {
 	return netip.Addr{}
 }
 
-// triesAtOnce is how many tries are under way.
+// triesAtOnce is the number of tries that run at the same time.
 const triesAtOnce = 12
 
-// all tries all rows, each try again until it is as it should be or the patience is
-// over, and says what is not.
-func (st *stage) all(ctx context.Context, patience time.Duration) []string {
+// all tries all rows, each try again until it passes or the timeout is over. It describes the tries
+// that failed.
+func (st *stage) all(ctx context.Context, timeout time.Duration) []string {
 	var mu sync.Mutex
 	var wrong []string
 	slots := make(chan struct{}, triesAtOnce)
 	var running sync.WaitGroup
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for i := range st.rows {
 		for _, t := range st.rows[i].tries {
 			for _, family := range families {
@@ -623,7 +624,7 @@ type attempt struct {
 	family corev1.IPFamily
 }
 
-// settle tries until it comes out as it should, and says how it does not.
+// settle repeats an attempt until it passes or the deadline is over. It describes the failure.
 func (st *stage) settle(ctx context.Context, r *row, a attempt, deadline time.Time) string {
 	t, by, family := a.try, a.by, a.family
 	want := t.want

@@ -19,8 +19,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// proxySwitches turns a Service from one mode to another and back under load, once and
-// again.
+// proxySwitches repeatedly changes a Service's mode under load.
 func proxySwitches(ctx context.Context, s *scene) (string, error) {
 	check(s.deployed(ctx, 12, ""))
 	steps := []struct {
@@ -62,7 +61,7 @@ func proxySwitches(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("switched %d times between Balanced, Prefer, Require and keys; %s", len(steps), u), nil
 }
 
-// handOverUnderLoad gives a Service from proxy to proxy.
+// handOverUnderLoad hands a Service over between the proxies, under load.
 func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
 	times := 1
 	if soaking() {
@@ -92,7 +91,7 @@ func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
 		}
 		return nil
 	}))
-	return fmt.Sprintf("handed over %d times there and back; %s", times, u), nil
+	return fmt.Sprintf("handed over and back %d times; %s", times, u), nil
 }
 
 // answersFrom waits until so many pods answer.
@@ -113,8 +112,8 @@ func (s *scene) answersFrom(ctx context.Context, pods int) error {
 	})
 }
 
-// ruleHandles are the tables of all nodes with the kernel's handles, which change when
-// something is made again.
+// ruleHandles returns the tables of all nodes with the kernel's handles. A handle changes when its
+// object is made again.
 func (s *scene) ruleHandles(ctx context.Context) (map[string]string, error) {
 	all := map[string]string{}
 	for _, node := range s.cluster.Shape().Nodes() {
@@ -129,8 +128,7 @@ func (s *scene) ruleHandles(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// rulesRest waits until the rules of all nodes have not changed for a while and nothing of
-// earlier promises is left.
+// rulesRest waits until the rules of all nodes are stable and contain nothing of earlier promises.
 func (s *scene) rulesRest(ctx context.Context) error {
 	if err := s.othersGone(ctx); err != nil {
 		return err
@@ -140,7 +138,7 @@ func (s *scene) rulesRest(ctx context.Context) error {
 		return err
 	}
 	since := time.Now()
-	return kube.Wait(ctx, "rules to be left alone", func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, "rules to be stable", func(ctx context.Context) (string, error) {
 		now, err := s.ruleHandles(ctx)
 		if err != nil {
 			return "", err
@@ -157,14 +155,14 @@ func (s *scene) rulesRest(ctx context.Context) error {
 	})
 }
 
-// afterRestart is how long traffic goes on after proxies have started anew.
+// afterRestart is how long traffic continues after proxies have restarted.
 const afterRestart = 3 * time.Second
 
-// zoneChanged moves a node to another zone by its label, and back, and then to one that no group knows,
-// and to none: there it reaches all endpoints, and with hard keys it is refused.
+// zoneChanged moves a node by its label to another zone and back, to a zone that no group knows,
+// and to none. There the node reaches all endpoints, and with hard keys it is refused.
 func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	const node = "zone-a-2"
-	// No endpoint is on the node itself: it would change zones with the node.
+	// The node itself has no endpoint, because that would change zones with the node.
 	endpoints := []string{"zone-a-1", "zone-a-1", "zone-b-1", "zone-b-2", "zone-c-1", "zone-c-2"}
 	check(s.placed(ctx, annotated(keysAnnotation, zoneKey+",*"), endpoints...))
 	check(s.answersOnlyFrom(ctx, node, "zone-a"))
@@ -189,7 +187,8 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	}{{zoneKey + ",*", slices.Compact(slices.Clone(endpoints))}, {zoneKey, nil}} {
 		check(s.PatchService(ctx, s.namespace, "echo", annotated(keysAnnotation, rule.keys)))
 		for _, zone := range []string{"zone-d", ""} {
-			// The node goes back to its own zone first: both changes have the same outcome, so that the second would not show.
+			// Both zones have the same outcome. The node returns to its own zone in between, so
+			// that the second change shows.
 			check(s.labelNode(ctx, node, "zone-a"))
 			check(s.answersOnlyFrom(ctx, node, "zone-a"))
 			check(s.labelNode(ctx, node, zone))
@@ -198,11 +197,11 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 			}
 		}
 	}
-	return fmt.Sprintf("a node in three zones, one after the other, and served by each; in a zone that is new, and in none, by all, and refused by hard keys; %s", u), nil
+	return fmt.Sprintf("a node in three zones in turn, served by each; in a new zone and in none it reaches all, and hard keys refuse; %s", u), nil
 }
 
-// answersOnlyFrom waits until the clients of a node are answered from one zone, and by
-// more than one endpoint of it.
+// answersOnlyFrom waits until the clients of a node get answers only from one zone, and from more
+// than one of its endpoints.
 func (s *scene) answersOnlyFrom(ctx context.Context, node, zone string) error {
 	return kube.Wait(ctx, fmt.Sprintf("%s to be answered from %s", node, zone), func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, lab.LoadOptions{Nodes: []string{node}, Plan: load.Plan{Rate: 200, Duration: 250 * time.Millisecond}})
@@ -223,12 +222,12 @@ func (s *scene) answersOnlyFrom(ctx context.Context, node, zone string) error {
 	})
 }
 
-// maxBehind is how late proxies may follow a change after an outage of an API server:
-// watches are retried with pauses of up to half a minute.
+// maxBehind limits how late proxies follow a change after an outage of an API server: pauses
+// between retries of watches grow to half a minute.
 const maxBehind = time.Minute
 
-// apiServerAway takes the API server away, in the long form until the Leases of the proxies have run
-// out. Names are answered meanwhile. When it is back the next change is followed in time.
+// apiServerAway stops the API server; the long form does so until the Leases of the proxies expire.
+// Meanwhile names are answered. Afterwards the next change is followed in time.
 func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.deployed(ctx, 12, preferZone))
 	away := 10 * time.Second
@@ -247,30 +246,30 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 		if err := t.more(ctx, int64(newRate*away.Seconds())); err != nil {
 			return err
 		}
-		// A question to a silent server fails only after 20 s, so right answers are counted, too.
+		// A query to a silent server fails only after 20 s, so right answers are counted too.
 		if err := errors.Join(asking.more(ctx, 2000), asking.end()); err != nil {
 			return fmt.Errorf("without the API server: %w", err)
 		}
 		return s.cluster.StartComponent(ctx, component)
 	}))
 	check(s.WaitNodes(ctx, true))
-	// How long the controllers of Kubernetes need for the pods is not the proxies' affair.
+	// The time that Kubernetes' controllers need for the pods does not count.
 	check(s.scale(ctx, "echo", 15))
 	begun := time.Now()
 	follow, cancel := context.WithTimeout(ctx, maxBehind)
 	defer cancel()
 	if err := s.answersFrom(follow, 15); err != nil {
-		return "", fmt.Errorf("a change after the API server was away was not followed within %s: %w", maxBehind, err)
+		return "", fmt.Errorf("a change after the outage of the API server was not followed within %s: %w", maxBehind, err)
 	}
 	took := time.Since(begun)
 	for _, node := range s.cluster.Shape().Nodes() {
 		check(s.cluster.StartComponent(ctx, "vicinity-proxy-"+node.Name))
 	}
-	return fmt.Sprintf("for %s no API server: %s, and %s; a change after it was followed %.1f s after its pods were ready", away, u, asking, took.Seconds()), nil
+	return fmt.Sprintf("no API server for %s: %s, and %s; a change afterwards was followed %.1f s after its pods were ready", away, u, asking, took.Seconds()), nil
 }
 
-// namesOfZones waits until a client of each zone is given the endpoints of its zone by a headless Service, and
-// the address of the echo Service, and returns these questions.
+// namesOfZones waits until a client of each zone gets the zone's endpoints of a headless Service,
+// and the address of the echo Service. It returns these queries.
 func (s *scene) namesOfZones(ctx context.Context) []asked {
 	check(s.Apply(ctx, s.namespace, headlessOf("near", keysAnnotation, zoneKey)))
 	clients := must(s.fromClients(ctx))
@@ -281,7 +280,7 @@ func (s *scene) namesOfZones(ctx context.Context) []asked {
 		at, _ := s.cluster.Shape().Node(pods.Items[i].Spec.NodeName)
 		inZone[at.Zone] = append(inZone[at.Zone], pods.Items[i].Name)
 	}
-	asking := map[string]place{} // one client of each zone
+	asking := map[string]place{} // a client of each zone
 	for node, from := range clients {
 		at, _ := s.cluster.Shape().Node(node)
 		asking[at.Zone] = from
@@ -325,16 +324,16 @@ func foreignFlush(ctx context.Context, s *scene) (string, error) {
 	check(s.rulesRest(ctx))
 	after := must(s.nft(ctx, node, "list", "table", "ip", "vicinity"))
 	if sortedLines(before) != sortedLines(after) {
-		return "", fmt.Errorf("the rules are not as before: %s", changedLines(sortedLines(before), sortedLines(after)))
+		return "", fmt.Errorf("the rules differ from before: %s", changedLines(sortedLines(before), sortedLines(after)))
 	}
 	if worst > most {
 		return "", fmt.Errorf("after %q connections failed for %d ms; at most %d are allowed", how, worst.Milliseconds(), most.Milliseconds())
 	}
-	return fmt.Sprintf("%d ways to take rules away: connections failed for %d ms at most (%s); the rules are as before",
+	return fmt.Sprintf("%d ways to remove rules: connections failed for %d ms at most (%s); the rules are restored",
 		len(attacks), worst.Milliseconds(), how), nil
 }
 
-// sortedLines is a text whose lines are in an order of their own: sets are listed in any.
+// sortedLines sorts the lines of a text: sets are listed in any order.
 func sortedLines(text string) string {
 	words := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ',' || r == '\t' || r == '{' || r == '}' })
 	for i := range words {
@@ -343,7 +342,7 @@ func sortedLines(text string) string {
 	return strings.Join(sortedCopy(words), "\n")
 }
 
-// changedLines are the lines that only one of two texts has.
+// changedLines returns the lines that only one of two texts has.
 func changedLines(before, after string) string {
 	was, is := strings.Split(before, "\n"), strings.Split(after, "\n")
 	var all []string
@@ -360,11 +359,10 @@ func changedLines(before, after string) string {
 	return strings.Join(all, " | ")
 }
 
-// quietTime is how long no connection may fail for those of a node to work again.
+// quietTime without a failed connection means that the connections of a node work again.
 const quietTime = time.Second
 
-// recovery measures how long connections of a node fail after an action, as a client sees
-// it.
+// recovery measures how long clients on a node see connections fail after an action.
 func (s *scene) recovery(ctx context.Context, node shape.Node, do func() error) (time.Duration, error) {
 	service, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
 	if err != nil {
@@ -381,7 +379,7 @@ func (s *scene) recovery(ctx context.Context, node shape.Node, do func() error) 
 	if err := do(); err != nil {
 		return 0, err
 	}
-	// One connection is tried right after the other.
+	// Connections follow each other without a pause.
 	begun := time.Now()
 	for last := begun; ; {
 		sent := time.Now()
@@ -398,8 +396,8 @@ func (s *scene) recovery(ctx context.Context, node shape.Node, do func() error) 
 	}
 }
 
-// affinityTimeout checks that a client keeps its endpoint if it returns within the timeout,
-// and may get another one afterwards.
+// affinityTimeout checks that a client keeps its endpoint if it returns within the timeout, and can
+// get another one afterwards.
 func affinityTimeout(ctx context.Context, s *scene) (string, error) {
 	const stay = time.Second
 	text := tablePods
@@ -415,24 +413,24 @@ func affinityTimeout(ctx context.Context, s *scene) (string, error) {
 	service := must(s.CoreV1().Services(s.namespace).Get(ctx, "sticky", metav1.GetOptions{}))
 	p := probe{
 		namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp",
-		to: netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 81), timeout: patient,
+		to: netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 81), timeout: answerWait,
 	}
 	check(comesBack(ctx, p, stay))
 	check(leaves(ctx, p, stay))
 	return "a client that comes back within the time stays with its endpoint, also beyond the time since its first connection, and one that comes later does not", nil
 }
 
-// comesBack connects repeatedly within the timeout, for longer than it in all. It is an
+// comesBack connects repeatedly within the timeout, for longer than it in total. It returns an
 // error if another endpoint answers.
 func comesBack(ctx context.Context, p probe, stay time.Duration) error {
 	var first string
 	var begun, last time.Time
 	var left error
-	err := kube.Wait(ctx, "the client to come back often enough", func(ctx context.Context) (string, error) {
+	err := kube.Wait(ctx, "the client to return often enough", func(ctx context.Context) (string, error) {
 		came := time.Now()
 		answer, _, err := exchange(ctx, p)
 		if err == nil && time.Since(last) >= stay {
-			first = "" // it may have come back too late
+			first = "" // it may have returned too late
 		}
 		last = came
 		switch {
@@ -444,7 +442,7 @@ func comesBack(ctx context.Context, p probe, stay time.Duration) error {
 		case first == "":
 			first, begun = answer.Pod, time.Now()
 		case first != answer.Pod:
-			left = fmt.Errorf("after %.1f s %s answers in place of %s, although the client came back all the time", time.Since(begun).Seconds(), answer.Pod, first)
+			left = fmt.Errorf("after %.1f s %s answers in place of %s, although the client always returned in time", time.Since(begun).Seconds(), answer.Pod, first)
 			return "", nil
 		}
 		if time.Since(begun) < 2*stay {
@@ -481,8 +479,8 @@ func leaves(ctx context.Context, p probe, stay time.Duration) error {
 // probeService is the Service by which proxies probe their nodes.
 const probeService = "vicinity-proxy-probe"
 
-// probeFailure is what the Lease of a node's proxy says of its last probe, empty if that
-// passed.
+// probeFailure returns the failure of the last probe from the Lease of a node's proxy; empty if the
+// probe passed.
 func (s *scene) probeFailure(ctx context.Context, node string) (string, error) {
 	lease, err := s.CoordinationV1().Leases(vicinityNamespace).Get(ctx, "vicinity-proxy-"+node, metav1.GetOptions{})
 	if err != nil {
@@ -491,12 +489,12 @@ func (s *scene) probeFailure(ctx context.Context, node string) (string, error) {
 	return lease.Annotations[v1alpha1.AnnotationProbeFailure], nil
 }
 
-// proxyProbed has a foreign table on one node translate the address of the probe before
-// vicinity-proxy's rules do. A Service that asks for vicinity-proxy stays kube-proxy's and
-// names that node; without the table it is handed over.
+// proxyProbed adds a foreign table on one node that translates the probe's address before the rules
+// of vicinity-proxy do. A Service that asks for vicinity-proxy stays with kube-proxy, and its
+// condition names that node. Without the table it is handed over.
 func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
-	const waits = v1alpha1.LeaseFresh/3 + 2*time.Second // the controller looks after each third of LeaseFresh
-	// A probe that passed before the table was there counts for 10 s.
+	const waits = v1alpha1.LeaseFresh/3 + 2*time.Second // the controller looks every third of LeaseFresh
+	// A probe that passed before the table existed counts for 10 s.
 	const trusted = 11 * time.Second
 	check(s.deploy(ctx))
 	probe := must(s.CoreV1().Services(vicinityNamespace).Get(ctx, probeService, metav1.GetOptions{}))
@@ -509,7 +507,7 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 	}
 	table := family + " translates-first"
 	remove := func(ctx context.Context) error {
-		_, err := s.nft(ctx, node, "table "+table+"; delete table "+table) // also if there is none
+		_, err := s.nft(ctx, node, "table "+table+"; delete table "+table) // works without the table too
 		return err
 	}
 	defer undo(&err, func() error { return remove(context.WithoutCancel(ctx)) })
@@ -541,8 +539,8 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 			if err != nil {
 				return "", err
 			}
-			if said := whyNotServed(service); !strings.Contains(said, named) {
-				return said, nil
+			if why := whyNotServed(service); !strings.Contains(why, named) {
+				return why, nil
 			}
 			return "", nil
 		}); err != nil {
@@ -556,8 +554,8 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 		if err != nil {
 			return err
 		}
-		if said := whyNotServed(service); service.Labels["service.kubernetes.io/service-proxy-name"] != "" || !strings.Contains(said, named) {
-			return fmt.Errorf("the Service does not wait for node %s any more: its labels are %v, %s", node.Name, service.Labels, said)
+		if why := whyNotServed(service); service.Labels["service.kubernetes.io/service-proxy-name"] != "" || !strings.Contains(why, named) {
+			return fmt.Errorf("the Service no longer waits for node %s: its labels are %v, %s", node.Name, service.Labels, why)
 		}
 		for _, other := range s.cluster.Shape().Nodes()[1:] {
 			if failure, err := s.probeFailure(ctx, other.Name); err != nil || failure != "" {
@@ -572,5 +570,5 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 		}
 		return t.more(ctx, newRate)
 	}))
-	return fmt.Sprintf("kube-proxy's while a table of somebody else came first on one node, seen by the probe and the Service within %.0f s, and handed over without it; %s", noticed.Seconds(), u), nil
+	return fmt.Sprintf("kube-proxy's while a foreign table came first on one node, reported by the probe and the Service within %.0f s, and handed over without the table; %s", noticed.Seconds(), u), nil
 }

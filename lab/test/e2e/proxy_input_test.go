@@ -21,7 +21,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// wide is a Service with as many hand-made endpoints in each zone, which no pod has.
+// wide returns a Service with so many hand-made endpoints in each zone. No pod has their addresses.
 func (s *scene) wide(name, annotations string, each int) string {
 	text := fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, annotations: {%s}}\nspec: {ipFamilyPolicy: SingleStack, ipFamilies: [IPv4], ports: [{name: tcp, port: 81, targetPort: 8081}]}\n", name, annotations)
 	for z, zone := range s.cluster.Shape().Zones {
@@ -34,8 +34,8 @@ func (s *scene) wide(name, annotations string, each int) string {
 	return text
 }
 
-// subsetting has a Service with as many endpoints in each of three zones stay in them,
-// and measures what the proxies of a zone get of it, and of a change in another.
+// subsetting keeps the traffic of a Service in three zones of equal size. It measures which part
+// the proxies of a zone receive, and what they receive of a change in another zone.
 func subsetting(ctx context.Context, s *scene) (string, error) {
 	const each = 300
 	wide := s.wide("wide", `vicinity.dev/proxy: "true", endpointslice.kubernetes.io/same-zone: Require`, each)
@@ -68,15 +68,15 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 	}
 	const most = 0.36
 	if worst > most {
-		return "", fmt.Errorf("a zone is sent %.0f %% of the objects, endpoints or bytes; at most %.0f %% are allowed", 100*worst, 100*most)
+		return "", fmt.Errorf("a zone receives %.0f %% of the objects, endpoints or bytes; at most %.0f %% are allowed", 100*worst, 100*most)
 	}
-	// A change of one zone is no news for the others.
+	// Proxies of other zones must not receive a change of one zone.
 	quiet := must(s.quietReceived(ctx))
 	gone := strings.Replace(wide, "- {addresses: [10.60.0.1], nodeName: zone-a-1, zone: zone-a, conditions: {ready: true}}\n", "", 1)
 	check(s.Apply(ctx, s.namespace, gone))
 	must(s.settledGroups(ctx, "wide", 3*each-1))
 	var news, noNews float64
-	check(kube.Wait(ctx, "the zone's proxies to hear of the change", func(ctx context.Context) (string, error) {
+	check(kube.Wait(ctx, "the zone's proxies to receive the change", func(ctx context.Context) (string, error) {
 		after, err := s.allReceived(ctx)
 		if err != nil {
 			return "", err
@@ -97,12 +97,12 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 	if noNews > news/10 {
 		return "", fmt.Errorf("a change in one zone brought its proxies %.0f bytes, and those of another zone %.0f", news, noNews)
 	}
-	return fmt.Sprintf("%d endpoints in 3 zones: a zone is sent %.0f %% at most of %d groups with %d kB; a change in another zone brings a proxy %.0f bytes, in its own %.0f",
+	return fmt.Sprintf("%d endpoints in 3 zones: a zone receives at most %.0f %% of %d groups with %d kB; of a change in another zone a proxy receives %.0f bytes, in its own %.0f",
 		3*each, 100*worst, objects, bytes>>10, noNews, news), nil
 }
 
-// settledGroups waits until the groups of a Service have so many endpoints, and none is
-// in hand-over any more.
+// settledGroups waits until the groups of a Service have so many endpoints and no hand-over is in
+// progress.
 func (s *scene) settledGroups(ctx context.Context, service string, endpoints int) (groups []v1alpha1.EndpointGroup, err error) {
 	err = kube.Wait(ctx, fmt.Sprintf("groups with %d endpoints", endpoints), func(ctx context.Context) (string, error) {
 		if groups, err = s.groupsOf(ctx, service); err != nil {
@@ -123,7 +123,7 @@ func (s *scene) settledGroups(ctx context.Context, service string, endpoints int
 	return groups, err
 }
 
-// allReceived is how many bytes of groups each proxy has received, by node.
+// allReceived returns the bytes of groups that each proxy has received, by node.
 func (s *scene) allReceived(ctx context.Context) (map[string]float64, error) {
 	all := map[string]float64{}
 	for _, node := range s.cluster.Shape().Nodes() {
@@ -136,8 +136,8 @@ func (s *scene) allReceived(ctx context.Context) (map[string]float64, error) {
 	return all, nil
 }
 
-// quietReceived is allReceived when no proxy has received anything for two seconds. Every proxy
-// receives the removal of what earlier promises left, which may take a while.
+// quietReceived is allReceived after two seconds in which no proxy has received anything. Proxies
+// also receive the removal of groups of earlier promises, which takes a while.
 func (s *scene) quietReceived(ctx context.Context) (received map[string]float64, err error) {
 	var since time.Time
 	err = kube.Wait(ctx, "the proxies to receive nothing more", func(ctx context.Context) (string, error) {
@@ -156,14 +156,14 @@ func (s *scene) quietReceived(ctx context.Context) (received map[string]float64,
 	return received, err
 }
 
-// group is a hand-made group.
+// group returns a hand-made group.
 func group(name, service, family, rest string) string {
 	return fmt.Sprintf("---\napiVersion: vicinity.dev/v1alpha1\nkind: EndpointGroup\nmetadata: {name: %s, labels: {vicinity.dev/service-name: %s}}\nspec: {service: %s, addressType: %s, anyReady: true, %s}\n",
 		name, service, service, family, rest)
 }
 
-// proxyBadInput writes all that is wrong or odd, and then a Service that is right: it is
-// served at once, and so are those of before.
+// proxyBadInput writes objects that are wrong or odd, and then a right Service. The right Service
+// and the earlier ones are served.
 func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 	check(s.deployed(ctx, 6, ""))
 	refused := []struct{ what, manifest, names string }{
@@ -177,7 +177,7 @@ func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 	}
 	for _, r := range refused {
 		if err := s.Apply(ctx, s.namespace, r.manifest); err == nil || !strings.Contains(err.Error(), r.names) {
-			return "", errors.Join(err, fmt.Errorf("%s is not refused by name", r.what))
+			return "", errors.Join(err, fmt.Errorf("the refusal of %s does not name it", r.what))
 		}
 	}
 	odd := s.oddities()
@@ -202,7 +202,7 @@ func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 		}
 	}
 	pods := must(s.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=proxy"}))
-	// An earlier promise may have killed some: what counts is that none ended since.
+	// An earlier promise may have killed some. None may have ended since.
 	for i := range pods.Items {
 		for _, container := range pods.Items[i].Status.ContainerStatuses {
 			if running := container.State.Running; running == nil || running.StartedAt.After(begun) {
@@ -210,10 +210,10 @@ func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 			}
 		}
 	}
-	return fmt.Sprintf("%d mistakes refused by name, %d oddities taken; a Service that came after them was served after %.1f s, no proxy ended", len(refused), len(odd), took.Seconds()), nil
+	return fmt.Sprintf("%d mistakes refused by name, %d oddities accepted; a Service made after them was served after %.1f s, no proxy ended", len(refused), len(odd), took.Seconds()), nil
 }
 
-// oddities are objects that the API accepts, but that are useless or too large.
+// oddities returns objects that the API accepts, but that are useless or too large.
 func (s *scene) oddities() []string {
 	annotated := `vicinity.dev/proxy: "true"`
 	service := func(name, spec string) string {
@@ -235,9 +235,9 @@ func (s *scene) oddities() []string {
 		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: crowd-other-port, labels: {kubernetes.io/service-name: crowd}}\naddressType: IPv4\nports: [{name: other, port: 1}]\nendpoints: [{addresses: [10.60.0.3]}]\n",
 		service("headless", "clusterIP: None, selector: {app: echo}, "+port),
 		service("elsewhere", "type: ExternalName, externalName: example.com"),
-		service("sticky", "sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86400}}, selector: {app: nobody}, "+port),
+		service("sticky", "sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86400}}, selector: {app: absent}, "+port),
 		service("no-selector", port),
-		// Two want the same address and port.
+		// Two Services want the same address and port.
 		service("first", "externalIPs: [192.0.2.7], selector: {app: echo}, "+port),
 		service("second", "externalIPs: [192.0.2.7], selector: {app: echo}, "+port),
 		service("bad-port-name", "selector: {app: echo}, ports: [{name: tcp, port: 81, targetPort: nowhere}]"),
@@ -253,7 +253,7 @@ func (s *scene) oddities() []string {
 		group("same-address", "no-selector", "IPv4", endpoint("10.60.0.3", "10.60.0.3")),
 		group("odd-tiers", "no-selector", "IPv4", `tiers: ["*", "kubernetes.io/hostname", "no such label"], `+endpoint("10.60.0.5")),
 	}
-	// Ports of the largest number that the API takes.
+	// The Service has as many ports as the API accepts.
 	var ports []string
 	for i := range 100 {
 		ports = append(ports, fmt.Sprintf("{name: p%d, port: %d, targetPort: 8081}", i, 1000+i))
@@ -261,10 +261,10 @@ func (s *scene) oddities() []string {
 	return append(odd, service("ports", "selector: {app: echo}, ports: ["+strings.Join(ports, ", ")+"]"))
 }
 
-// proxyAccounting compares what proxies count with what clients and endpoints did.
+// proxyAccounting compares the proxies' counts with those of clients and endpoints.
 func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 	check(s.deploy(ctx))
-	// A Service of which nothing is counted yet.
+	// This Service has no counts yet.
 	const service = "counted"
 	check(s.Apply(ctx, s.namespace, twin(service, `vicinity.dev/proxy: "true"`)))
 	check(s.servedBy(ctx, service, true))
@@ -284,10 +284,10 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 		bytes = all
 		for pair, n := range want {
 			if now[pair] != n {
-				return fmt.Sprintf("from %s to %s %.0f connections are counted of %.0f", pair[0], pair[1], now[pair], n), nil
+				return fmt.Sprintf("from %s to %s %.0f of %.0f connections are counted", pair[0], pair[1], now[pair], n), nil
 			}
 		}
-		// A request and its answer have some hundred bytes.
+		// A request and its answer have hundreds of bytes.
 		if bytes < 500*float64(result.Answered) {
 			return fmt.Sprintf("%.0f bytes are counted", bytes), nil
 		}
@@ -296,8 +296,8 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d connections between 3 zones counted to the one, %.0f bytes each", result.Answered, bytes/float64(result.Answered)), nil
 }
 
-// counted are the connections of a Service that the proxies of all nodes have counted, by the zones of
-// client and endpoint, and their bytes.
+// counted returns the connections of a Service that the proxies of all nodes have counted, by the
+// zones of client and endpoint, and their bytes.
 func (s *scene) counted(ctx context.Context, service string) (connections map[[2]string]float64, bytes float64, err error) {
 	connections = map[[2]string]float64{}
 	of := []string{fmt.Sprintf("namespace=%q", s.namespace), fmt.Sprintf("service=%q", service)}
@@ -317,8 +317,8 @@ func (s *scene) counted(ctx context.Context, service string) (connections map[[2
 	return connections, bytes, nil
 }
 
-// withoutKubeProxy has a lab of its own in which vicinity-proxy serves all Services, and
-// tries the table there, too.
+// withoutKubeProxy brings up a lab of its own in which vicinity-proxy serves all Services, and
+// tries the table there too.
 func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) {
 	wanted := shape.Default()
 	wanted.Name, wanted.Proxy = fmt.Sprintf("alone-%d", os.Getpid()), shape.ProxyVicinity
@@ -348,7 +348,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	}
 	by := must(alone.flawless(ctx, lab.LoadOptions{Via: lab.ViaNodePort, IPv6: true, Plan: lightPlan()}))
 	dropped := must(alone.dropsUnallocated(ctx))
-	// The controller works too: it has the API by its Service.
+	// The controller works too: it reaches the API through its Service.
 	check(alone.PatchService(ctx, alone.namespace, "echo", `{"spec":{"trafficDistribution":null},"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Require"}}}`))
 	check(alone.handOverEcho(ctx, ""))
 	check(alone.stays(ctx))

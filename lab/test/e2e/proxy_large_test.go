@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// A Service of so many ports and external IPs, with the endpoints of echo, is an object
-	// of some 50 KB that asks for more than a million elements on each node.
+	// A Service of this size with the endpoints of echo is an object of about 50 KB. It needs more
+	// than a million elements on each node.
 	largePorts, largeExternalIPs = 100, 2000
-	// largeFirstPort is the first of its ports.
+	// largeFirstPort is the lowest of its ports.
 	largeFirstPort = 1000
 )
 
-// largeRange is what its external IPs are from.
+// largeRange contains its external IPs.
 var largeRange = netip.MustParsePrefix("198.18.0.0/15")
 
-// tooLarge has a lab of its own, without kube-proxy, which such a Service would keep busy for
-// long, in which a tenant writes a Service that is larger than one may be. A part of it is
-// programmed, it is not handed over, and changes of other Services are programmed meanwhile.
+// tooLarge brings up a lab of its own without kube-proxy, which the Service would keep busy for
+// long. A tenant writes a Service that exceeds the limits. Nodes program a part of it, it is not
+// handed over, and changes of other Services are still programmed.
 func tooLarge(ctx context.Context, s *scene) (figure string, err error) {
 	wanted := shape.Default()
 	wanted.Name, wanted.Proxy = fmt.Sprintf("large-%d", os.Getpid()), shape.ProxyVicinity
@@ -50,11 +50,11 @@ func tooLarge(ctx context.Context, s *scene) (figure string, err error) {
 	if object.Labels["service.kubernetes.io/service-proxy-name"] == "vicinity" {
 		return "", errors.New("the Service is handed over although the nodes program a part of it")
 	}
-	return fmt.Sprintf("a Service of %d ports, %d external IPs and %d endpoints is not handed over and %d nodes tell why; of %d other Services meanwhile each was handed over and answered, after %.1f s at most",
+	return fmt.Sprintf("a Service of %d ports, %d external IPs and %d endpoints is not handed over and %d nodes report why; each of %d other Services was handed over meanwhile and answered, after %.1f s at most",
 		largePorts, largeExternalIPs, echoes, len(wanted.Nodes()), others, longest.Seconds()), nil
 }
 
-// largeService is the tenant's.
+// largeService returns the tenant's Service.
 func largeService() string {
 	text := "apiVersion: v1\nkind: Service\nmetadata: {name: large, annotations: {vicinity.dev/proxy: \"true\"}}\nspec:\n" +
 		"  ipFamilyPolicy: SingleStack\n  ipFamilies: [IPv4]\n  selector: {app: echo}\n  ports:\n"
@@ -70,9 +70,9 @@ func largeService() string {
 	return text
 }
 
-// othersGoOn makes one Service after the other until all nodes have told by an event that
-// the large one is too large. Each has to be handed over and to answer all clients. It returns
-// how many they were, and how long the slowest took.
+// othersGoOn makes Services one after the other until all nodes have reported by an event that the
+// large one is too large. Each must be handed over and answer all clients. It returns their number
+// and the longest time.
 func (s *scene) othersGoOn(ctx context.Context) (others int, longest time.Duration, err error) {
 	for {
 		name := fmt.Sprintf("other-%d", others)
@@ -99,7 +99,7 @@ func (s *scene) othersGoOn(ctx context.Context) (others int, longest time.Durati
 	}
 }
 
-// countTooLarge is how many nodes reported that the large Service is too large.
+// countTooLarge returns the number of nodes that reported that the large Service is too large.
 func (s *scene) countTooLarge(ctx context.Context) (int, error) {
 	list, err := s.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Service,reason=TooManyElements"})
 	if err != nil {

@@ -22,20 +22,20 @@ import (
 )
 
 const (
-	// newRate is how many connections a second are opened while something is done to the
-	// proxies, and longNumber how many are open all the time.
+	// newRate is the number of connections opened per second during an action on the proxies,
+	// longNumber the number of connections that stay open.
 	newRate    = 300
 	longNumber = 200
-	// longBeat is how often each of these asks.
+	// longBeat is the interval of requests on each of these.
 	longBeat = 500 * time.Millisecond
-	// longest is longer than anything that is done meanwhile takes.
+	// longest exceeds the time of every action.
 	longest = 20 * time.Minute
 )
 
-// under is what went on while something was done.
+// under has the connections during an action.
 type under struct {
 	answered int64
-	// ended are the long connections that their endpoints ended.
+	// ended counts the long connections that their endpoints ended.
 	ended int
 }
 
@@ -47,9 +47,9 @@ func (u under) String() string {
 	return text
 }
 
-// unharmed opens connections to the echo Service while something is done, and for a while
-// before and after it. Long connections ask all the time. No connection may be lost, and no long
-// one may end before its endpoint.
+// unharmed opens connections to the echo Service during an action, and for a while before and
+// after. Long connections keep sending requests. No connection may be lost, and no long one may end
+// before its endpoint.
 func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error) (u under, err error) {
 	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: newRate, Duration: longest}})
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 	if err == nil {
 		err = t.more(ctx, 2*newRate)
 	}
-	// What is lost in the end shows when nothing is waited for any more.
+	// Requests in flight must be answered too: losses at the end would show here.
 	if close(sending.enough); err == nil {
 		held.finish()
 	} else {
@@ -87,7 +87,7 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 	return u, s.haveEnded(ctx, held.ended)
 }
 
-// haveEnded is an error if a pod that ended connections runs on: only pods that are told to end
+// haveEnded returns an error if a pod that ended connections still runs: only pods that terminate
 // may end connections.
 func (s *scene) haveEnded(ctx context.Context, ended map[string]int) error {
 	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
@@ -103,10 +103,10 @@ func (s *scene) haveEnded(ctx context.Context, ended map[string]int) error {
 	return nil
 }
 
-// traffic is what goes on meanwhile.
+// traffic counts the answers during an action.
 type traffic struct{ answered atomic.Int64 }
 
-// more waits until so many more connections were answered.
+// more waits for a number of further answers.
 func (t *traffic) more(ctx context.Context, number int64) error {
 	goal := t.answered.Load() + number
 	return kube.Wait(ctx, fmt.Sprintf("%d more answers", number), func(context.Context) (string, error) {
@@ -117,7 +117,7 @@ func (t *traffic) more(ctx context.Context, number int64) error {
 	})
 }
 
-// long are connections that stay open.
+// long has the connections that stay open.
 type long struct {
 	stop    func()
 	enough  chan struct{}
@@ -125,12 +125,11 @@ type long struct {
 	mu      sync.Mutex
 	lost    int
 	first   error
-	// ended is how many ended in order, by the pods that ended them.
+	// ended counts the connections that ended in order, by pod.
 	ended map[string]int
 }
 
-// holdLong opens long connections from all clients in turn, each of which asks again and
-// again.
+// holdLong opens long connections from all clients in turn. Each keeps sending requests.
 func (s *scene) holdLong(ctx context.Context) (*long, error) {
 	job, err := s.planLoad(ctx, lab.LoadOptions{Port: "tcp", Plan: load.Plan{Protocol: load.TCP, Rate: 1, Duration: time.Second}})
 	if err != nil {
@@ -165,8 +164,8 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 	return l, nil
 }
 
-// converse asks until the other side closes the connection in order, for which there is
-// no error.
+// converse sends requests until the other side closes the connection in order; then it returns no
+// error.
 func (l *long) converse(ctx context.Context, conn net.Conn) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
@@ -207,10 +206,10 @@ func (l *long) converse(ctx context.Context, conn net.Conn) error {
 	}
 }
 
-// errEnough ends a long connection that was answered to the end.
-var errEnough = errors.New("it was asked enough")
+// errEnough ends a long connection after its last answer.
+var errEnough = errors.New("enough requests were sent")
 
-// note notes a connection that ended, unless that was meant.
+// note records a connection that was lost.
 func (l *long) note(ctx context.Context, pod string, err error) {
 	if ctx.Err() != nil || errors.Is(err, errEnough) {
 		return
@@ -222,7 +221,7 @@ func (l *long) note(ctx context.Context, pod string, err error) {
 	}
 }
 
-// finish ends the connections when what they asked is answered, or was waited for long enough.
+// finish ends the connections after their outstanding answers, or after a timeout.
 func (l *long) finish() {
 	close(l.enough)
 	answered := make(chan struct{})
@@ -236,7 +235,7 @@ func (l *long) finish() {
 	}
 }
 
-// end ends the connections at once. It is an error if one was lost before.
+// end ends the connections at once. It returns an error if one was lost before.
 func (l *long) end() error {
 	l.stop()
 	l.running.Wait()
@@ -246,12 +245,12 @@ func (l *long) end() error {
 	return nil
 }
 
-// proxyKilled kills the proxy of each node, one after the other. The next one finds the
-// rules right and changes none.
+// proxyKilled kills the proxy of each node, one after the other. The new process finds the rules
+// right and changes none.
 func proxyKilled(ctx context.Context, s *scene) (string, error) {
 	check(s.deployed(ctx, 12, preferZone))
 	must(s.converged(ctx, "echo", 12))
-	// Proxies defer parts of a change. The wait has those of earlier ones done.
+	// Proxies defer parts of a change: parts of earlier changes must be done.
 	check(s.rulesRest(ctx))
 	before := must(s.ruleHandles(ctx))
 	nodes := s.cluster.Shape().Nodes()
@@ -275,8 +274,8 @@ func proxyKilled(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("the proxies of %d nodes killed: %s; no rule changed by a restart, and the next change followed", len(nodes), u), nil
 }
 
-// shortDrain is for how long an endpoint that is to end has to serve on at least, for no
-// connection to be lost: until then all nodes have to lead new ones elsewhere.
+// shortDrain is the least time for which a terminating endpoint must serve on so that no connection
+// is lost. By then all nodes must send new connections elsewhere.
 const shortDrain = 5 * time.Second
 
 // proxyRollingUpdate replaces all endpoints, which drain for patientDrain. Its long form then
@@ -284,8 +283,8 @@ const shortDrain = 5 * time.Second
 func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	const endpoints = 12
 	check(s.deployed(ctx, endpoints, preferZone))
-	replaced := fmt.Sprintf("%d endpoints replaced that serve on for %s, and until nobody has asked for %s", endpoints, patientDrain, quietDrain)
-	type drain struct{ least, quiet time.Duration } // of the pods that come
+	replaced := fmt.Sprintf("%d endpoints replaced that serve on for %s, and until they had no request for %s", endpoints, patientDrain, quietDrain)
+	type drain struct{ least, quiet time.Duration } // of the new pods
 	drains := []drain{{patientDrain, quietDrain}}
 	if soaking() {
 		replaced += fmt.Sprintf(", and then as many for %s and no longer", shortDrain)
@@ -300,15 +299,16 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 		return nil
 	}))
 	if u.ended == 0 {
-		return "", errors.New("no long connection ended with its endpoint, so none was replaced")
+		return "", errors.New("no long connection ended with its endpoint, so no endpoint was replaced")
 	}
 	return fmt.Sprintf("%s; %s", replaced, u), nil
 }
 
-// redeploy replaces all pods of the echo Deployment, and waits until the old ones have ended. When
-// the new ones are told to end, they serve on for a time, and until nobody has asked for a while.
+// redeploy replaces all pods of the echo Deployment, and waits until the old ones have ended. The
+// new ones, once terminating, serve on for the time drain, and until they had no request for the
+// time quiet.
 func (s *scene) redeploy(ctx context.Context, drain, quiet time.Duration) error {
-	// The time is another each time: without a change no pod would be replaced.
+	// The changing time makes the template differ, so that the pods are replaced.
 	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"redeployed":%q}},"spec":{"containers":[{"name":"echo","env":[{"name":"ECHO_DRAIN","value":%q},{"name":"ECHO_DRAIN_QUIET","value":%q}]}]}}}}`,
 		time.Now().Format(time.RFC3339Nano), drain, quiet)
 	if _, err := s.AppsV1().Deployments(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
@@ -320,9 +320,9 @@ func (s *scene) redeploy(ctx context.Context, drain, quiet time.Duration) error 
 	return s.haveGone(ctx)
 }
 
-// haveGone waits until those echo pods have ended that are to.
+// haveGone waits until all terminating echo pods have ended.
 func (s *scene) haveGone(ctx context.Context) error {
-	return kube.Wait(ctx, "the pods of before to have ended", func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, "the old pods to end", func(ctx context.Context) (string, error) {
 		pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
 		if err != nil {
 			return "", err

@@ -18,8 +18,8 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// proxyOwnLease has somebody with the token of a proxy write Leases. The API server takes
-// that of the token's node alone, and the proxies go on renewing theirs.
+// proxyOwnLease writes Leases with the token of a proxy. The API server allows only the Lease of
+// the token's node, and the proxies keep renewing theirs.
 func proxyOwnLease(ctx context.Context, s *scene) (string, error) {
 	pods := must(s.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=proxy"}))
 	if len(pods.Items) < 2 {
@@ -54,11 +54,11 @@ func proxyOwnLease(ctx context.Context, s *scene) (string, error) {
 		case err != nil && !refused:
 			return "", fmt.Errorf("%s writing Lease %s: %w", try.who, try.name, err)
 		case refused == try.allowed:
-			return "", fmt.Errorf("%s may write Lease %s: %t instead of %t", try.who, try.name, !refused, try.allowed)
+			return "", fmt.Errorf("%s may write Lease %s: %t, want %t", try.who, try.name, !refused, try.allowed)
 		}
 		tried++
 	}
-	// The policy is in the way of no proxy.
+	// The policy must not hinder any proxy.
 	from := metav1.NowMicro()
 	for i := range pods.Items {
 		name := lease(pods.Items[i].Spec.NodeName)
@@ -73,11 +73,11 @@ func proxyOwnLease(ctx context.Context, s *scene) (string, error) {
 			return "", nil
 		}))
 	}
-	return fmt.Sprintf("%d writes were allowed or refused as they should be, %d proxies renewed their Leases", tried, len(pods.Items)), nil
+	return fmt.Sprintf("%d writes were allowed or refused rightly, %d proxies renewed their Leases", tried, len(pods.Items)), nil
 }
 
-// leasesAs are Leases as the account of a pod writes them, with a token that is bound to
-// the pod if it has a name.
+// leasesAs returns a client for Leases with a token of the pod's account. The token is bound to the
+// pod if the pod has a name.
 func (s *scene) leasesAs(ctx context.Context, pod *corev1.Pod) (coordination.LeaseInterface, error) {
 	request := &authenticationv1.TokenRequest{}
 	if pod.Name != "" {
@@ -96,12 +96,12 @@ func (s *scene) leasesAs(ctx context.Context, pod *corev1.Pod) (coordination.Lea
 	return client.CoordinationV1().Leases(vicinityNamespace), nil
 }
 
-// rewriteLease tries to write a Lease as it is.
+// rewriteLease tries to write a Lease unchanged.
 func rewriteLease(ctx context.Context, leases coordination.LeaseInterface, name string) error {
 	return writeLease(ctx, leases, name, func(*coordinationv1.Lease) {})
 }
 
-// holdLeaseAs tries to write a Lease by which another node says something.
+// holdLeaseAs tries to write a Lease with another node as its holder.
 func holdLeaseAs(node string) func(context.Context, coordination.LeaseInterface, string) error {
 	return func(ctx context.Context, leases coordination.LeaseInterface, name string) error {
 		return writeLease(ctx, leases, name, func(lease *coordinationv1.Lease) { lease.Spec.HolderIdentity = &node })

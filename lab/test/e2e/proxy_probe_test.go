@@ -25,25 +25,25 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// nodeOf are the nodes of which one has an endpoint of each Service of the table.
+// nodeOf has a node with an endpoint of each Service of the table, and one without.
 var nodeOf = map[string]string{"with": "zone-a-1", "without": "zone-a-2"}
 
 const (
-	// draws are enough connections for each of three endpoints to be among those that
-	// answer: that one is not is as likely as one in 30 million.
+	// draws is the number of connections that reach each of three endpoints: the chance of missing
+	// one is one in 30 million.
 	draws = 45
-	// few are enough where nobody is to answer.
+	// few connections suffice where no answer is wanted.
 	few = 3
-	// patient is how long one may take to answer that is to answer, stubborn one that is
-	// to refuse, and impatient one that is to do neither.
-	patient   = 5 * time.Second
-	stubborn  = 20 * time.Second
-	impatient = 700 * time.Millisecond
-	// unusedPort is one that no Service of the table has.
+	// answerWait limits the wait for a wanted answer, refusalWait for a wanted refusal, and
+	// silenceWait the time in which no answer may come.
+	answerWait  = 5 * time.Second
+	refusalWait = 20 * time.Second
+	silenceWait = 700 * time.Millisecond
+	// unusedPort is a port of no Service of the table.
 	unusedPort = 9999
 )
 
-// do makes the connections of a try, and says in a few words what came of them.
+// do makes the connections of a try, and describes the outcome in a few words.
 func (st *stage) do(ctx context.Context, service string, t try, family corev1.IPFamily) (string, error) {
 	namespace, err := st.namespaceOf(t.from)
 	if err != nil {
@@ -56,15 +56,15 @@ func (st *stage) do(ctx context.Context, service string, t try, family corev1.IP
 	if strings.HasPrefix(t.to, "health") {
 		return st.checkHealth(ctx, namespace, target)
 	}
-	network, number, timeout := "tcp", draws, patient
+	network, number, timeout := "tcp", draws, answerWait
 	if strings.HasSuffix(t.port, "udp") {
 		network = "udp"
 	}
 	switch t.want {
 	case refused:
-		number, timeout = 1, stubborn
+		number, timeout = 1, refusalWait
 	case noAnswer:
-		number, timeout = few, impatient
+		number, timeout = few, silenceWait
 	}
 	seen := map[string]bool{}
 	who, as := map[string]bool{}, map[string]bool{}
@@ -78,7 +78,7 @@ func (st *stage) do(ctx context.Context, service string, t try, family corev1.IP
 			who[answer.Pod] = true
 			as[st.client(answer.Client, local)] = true
 		}
-		// What is wrong already need not be waited for again and again.
+		// A wrong outcome needs no more connections.
 		if err != nil && outcomeOf(err) != t.want {
 			break
 		}
@@ -93,7 +93,7 @@ func (st *stage) do(ctx context.Context, service string, t try, family corev1.IP
 	return strings.Join(slices.Sorted(maps.Keys(seen)), " or "), nil
 }
 
-// namespaceOf is the network namespace that connections are from.
+// namespaceOf returns the network namespace where connections start.
 func (st *stage) namespaceOf(from string) (string, error) {
 	name := st.cluster.Shape().Name
 	place, where, _ := strings.Cut(from, "-")
@@ -113,7 +113,7 @@ func (st *stage) namespaceOf(from string) (string, error) {
 	return "", fmt.Errorf("there is no place %q to connect from", from)
 }
 
-// target is where the connections of a try go to.
+// target returns the address of a try.
 func (st *stage) target(service string, t try, family corev1.IPFamily) (netip.AddrPort, error) {
 	object := st.services[service]
 	is4 := family == corev1.IPv4Protocol
@@ -150,7 +150,7 @@ func (st *stage) target(service string, t try, family corev1.IPFamily) (netip.Ad
 	return netip.AddrPortFrom(candidates[i], uint16(number)), nil
 }
 
-// client says whose address an endpoint saw: that of whoever connected, or of a node.
+// client describes the address that an endpoint saw: the client's own, or that of a node.
 func (st *stage) client(seen string, local netip.Addr) string {
 	address, err := netip.ParseAddrPort(seen)
 	if err != nil {
@@ -167,19 +167,18 @@ func (st *stage) client(seen string, local netip.Addr) string {
 	return address.Addr().String()
 }
 
-// probe is one connection to be made.
+// probe is one connection to make.
 type probe struct {
 	namespace, network string
 	to                 netip.AddrPort
 	http               bool
 	timeout            time.Duration
-	// insist sends a datagram again and again: the kernel bounds how many refusals it
-	// sends to a host in a second.
+	// insist repeats a datagram: the kernel limits how many refusals it sends to a host per second.
 	insist bool
 }
 
-// exchange connects, asks who is there, and returns the answer and the address that the
-// connection was from.
+// exchange connects and sends a request. It returns the answer and the local address of the
+// connection.
 func exchange(ctx context.Context, p probe) (answer load.Answer, local netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
@@ -232,7 +231,7 @@ func readDatagram(conn net.Conn, p probe) ([]byte, error) {
 	buffer := make([]byte, 4096)
 	for deadline := time.Now().Add(p.timeout); ; {
 		if p.insist {
-			if err := conn.SetReadDeadline(time.Now().Add(impatient)); err != nil {
+			if err := conn.SetReadDeadline(time.Now().Add(silenceWait)); err != nil {
 				return nil, err
 			}
 		}
@@ -246,7 +245,7 @@ func readDatagram(conn net.Conn, p probe) ([]byte, error) {
 	}
 }
 
-// outcomeOf is the error of a connection in a word or two.
+// outcomeOf summarizes the error of a connection in a word or two.
 func outcomeOf(err error) string {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
@@ -258,16 +257,16 @@ func outcomeOf(err error) string {
 	return err.Error()
 }
 
-// checkHealth asks as a load balancer does whether a node has endpoints of a Service.
+// checkHealth asks, as a load balancer does, whether a node has endpoints of a Service.
 func (st *stage) checkHealth(ctx context.Context, namespace string, target netip.AddrPort) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patient)
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 	conn, err := fabric.Dial(ctx, namespace, "tcp", target.String())
 	if err != nil {
 		return outcomeOf(err), nil
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patient)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(answerWait)); err != nil {
 		return "", err
 	}
 	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
@@ -293,5 +292,4 @@ func (st *stage) checkHealth(ctx context.Context, namespace string, target netip
 	return text, nil
 }
 
-// sortedCopy is a list in order.
 func sortedCopy(list []string) []string { return slices.Sorted(slices.Values(list)) }

@@ -16,9 +16,9 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// dropsUnallocated connects to an unused address of each range of cluster IPs, and to one
-// beside the range. Both addresses answer outside the nodes, so that the first is
-// unreachable only because the nodes drop it.
+// dropsUnallocated connects to an unused address of each range of cluster IPs, and to an address
+// beside the range. Both answer outside the nodes, so that the first is unreachable only because
+// the nodes drop it.
 func (s *scene) dropsUnallocated(ctx context.Context) (string, error) {
 	taken := map[netip.Addr]bool{}
 	services, err := s.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
@@ -53,7 +53,7 @@ func (s *scene) dropsUnallocated(ctx context.Context) (string, error) {
 	return fmt.Sprintf("addresses that no Service has are dropped, tried from %d clients over %d families", len(clients), len(cluster.ServiceCIDRs())), nil
 }
 
-// lastOf is the last address of a prefix.
+// lastOf returns the last address of a prefix.
 func lastOf(p netip.Prefix) netip.Addr {
 	bytes := p.Masked().Addr().AsSlice()
 	for bit := p.Bits(); bit < 8*len(bytes); bit++ {
@@ -63,13 +63,13 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// dropsOnly has two addresses of the fabric answer, and is an error unless clients, which are
-// network namespaces of a lab, reach the second and get no answer at all from the first.
+// dropsOnly makes two addresses answer on the fabric. It returns an error unless the clients,
+// network namespaces of a lab, reach the second and get no answer from the first.
 func dropsOnly(ctx context.Context, name string, clients []string, dropped, reached netip.Addr) (err error) {
 	outside := shape.FabricNamespace(name)
 	var there []netip.AddrPort
 	for _, address := range []netip.Addr{dropped, reached} {
-		// Listening fails while duplicate detection runs.
+		// Listening fails while duplicate address detection runs.
 		own := &netlink.Addr{IPNet: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(address.BitLen(), address.BitLen())}, Flags: unix.IFA_F_NODAD}
 		change := func(change func(netlink.Link, *netlink.Addr) error) error {
 			return fabric.InNamespace(outside, func() error {
@@ -97,21 +97,21 @@ func dropsOnly(ctx context.Context, name string, clients []string, dropped, reac
 		there = append(there, at)
 	}
 	for _, client := range clients {
-		err := connects(ctx, client, there[0], impatient)
+		err := connects(ctx, client, there[0], silenceWait)
 		if err == nil {
 			return fmt.Errorf("network namespace %s reaches %s, which no Service has", client, there[0])
 		}
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("an address that no Service has should give no answer: %w", err)
 		}
-		if err := connects(ctx, client, there[1], patient); err != nil {
+		if err := connects(ctx, client, there[1], answerWait); err != nil {
 			return fmt.Errorf("an address beside the range of cluster IPs should be reached: %w", err)
 		}
 	}
 	return nil
 }
 
-// connects connects by TCP once.
+// connects makes one TCP connection.
 func connects(ctx context.Context, namespace string, to netip.AddrPort, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

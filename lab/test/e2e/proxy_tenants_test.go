@@ -21,11 +21,11 @@ type victim struct {
 	namespace, name string
 	port            int32
 	network         string
-	// silent means that its endpoints do not say who they are.
+	// silent says that its endpoints do not name themselves.
 	silent bool
 }
 
-// victims are those of the namespace of a scene, and the API server.
+// victims returns those of the namespace of a scene, and the API server.
 func (s *scene) victims() []victim {
 	return append(s.protected(), []victim{
 		{namespace: s.namespace, name: "echo", port: 80, network: "tcp"},
@@ -35,16 +35,15 @@ func (s *scene) victims() []victim {
 	}...)
 }
 
-// protected are those victims that vicinity-proxy serves.
+// protected returns the victims that vicinity-proxy serves.
 func (s *scene) protected() []victim {
 	return []victim{{namespace: s.namespace, name: "ledger", port: 81, network: "tcp"}}
 }
 
-// tenantsTakeNothing has a tenant's Service claim the cluster IPs of others, of a DNS
-// Service and of the API server among them. While kube-proxy alone serves it, connections to
-// victims that kube-proxy serves reach it: this is the attack. Once vicinity-proxy alone serves
-// the tenant's Service, no connection reaches the tenant. No connection to the victim of
-// vicinity-proxy ever does.
+// tenantsTakeNothing claims the cluster IPs of other Services for a tenant's Service, among them
+// those of a DNS Service and of the API server. While kube-proxy serves it, connections to
+// kube-proxy's victims reach the tenant: this is the attack. Once vicinity-proxy alone serves it,
+// none does. Connections to the victim of vicinity-proxy never reach the tenant.
 func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.deploy(ctx))
 	victims := "apiVersion: v1\nkind: Service\nmetadata: {name: dns}\nspec:\n  ipFamilyPolicy: PreferDualStack\n  selector: {app: echo}\n" +
@@ -67,7 +66,8 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 		}
 		return "none does", nil
 	}))
-	// No connection to the victim of vicinity-proxy reaches the tenant, before and during the hand-over.
+	// No connection to the victim of vicinity-proxy reaches the tenant, before and during the
+	// hand-over.
 	asked := 0
 	wrong := func(ctx context.Context) (string, error) {
 		taken, of, err := s.taken(ctx, tenant.namespace, s.protected())
@@ -86,7 +86,7 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 	found := ""
 	err = kube.Wait(ctx, "the tenant's Service to be served by vicinity-proxy", func(ctx context.Context) (missing string, err error) {
 		if found, err = wrong(ctx); found != "" || err != nil {
-			return "", err // what is wrong may not pass
+			return "", err // a wrong outcome must not be retried
 		}
 		object, err := s.CoreV1().Services(tenant.namespace).Get(ctx, "takes", metav1.GetOptions{})
 		if err != nil {
@@ -101,8 +101,8 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 		err = errors.New("during the hand-over: " + found)
 	}
 	check(err)
-	// kube-proxy lets go of it in a moment.
-	check(kube.Wait(ctx, "connections to reach who has the addresses", func(ctx context.Context) (string, error) {
+	// kube-proxy drops the Service after a moment.
+	check(kube.Wait(ctx, "connections to reach the owners of the addresses", func(ctx context.Context) (string, error) {
 		taken, _, err := s.taken(ctx, tenant.namespace, s.victims())
 		if err == nil && taken > 0 {
 			return fmt.Sprintf("%d reach the tenant", taken), nil
@@ -119,11 +119,11 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 		}
 		all += of
 	}
-	return fmt.Sprintf("of %d connections to the addresses of 4 Services 0 reach the tenant that claims them, with kube-proxy serving it %d do; until it was handed over 0 of %d to the Service that vicinity-proxy serves",
+	return fmt.Sprintf("0 of %d connections to the addresses of 4 Services reach the tenant that claims them, %d do while kube-proxy serves it; until the hand-over 0 of %d reach it to the Service that vicinity-proxy serves",
 		all, before, asked), nil
 }
 
-// takingService claims addresses by the ports that their Services have.
+// takingService returns a Service that claims addresses, with the ports of their Services.
 func takingService(addresses []netip.Addr) string {
 	var quoted []string
 	for _, address := range addresses {
@@ -133,7 +133,7 @@ func takingService(addresses []netip.Addr) string {
 		"  ports: [{name: http, port: 80, targetPort: 8080}, {name: dns, port: 53, targetPort: 8082, protocol: UDP}, {name: dns-tcp, port: 53, targetPort: 8081}, {name: tcp, port: 81, targetPort: 8081}, {name: https, port: 443, targetPort: 8081}]\n"
 }
 
-// addressesOf are the cluster IPs of all victims.
+// addressesOf returns the cluster IPs of all victims.
 func (s *scene) addressesOf(ctx context.Context) ([]netip.Addr, error) {
 	var all []netip.Addr
 	for _, victim := range s.victims() {
@@ -150,9 +150,9 @@ func (s *scene) addressesOf(ctx context.Context) ([]netip.Addr, error) {
 	return all, nil
 }
 
-// taken counts connections from clients on all nodes to some victims, and those of them that
-// the pods of a tenant answered. One of the others is answered by the Service that it is
-// for, or not by an echo at all.
+// taken counts the connections from clients on all nodes to some victims, and how many of them the
+// pods of a tenant answered. The others must be answered by the right Service, or by a program
+// other than echo.
 func (s *scene) taken(ctx context.Context, tenant string, victims []victim) (taken, all int, err error) {
 	clients, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=client"})
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *scene) taken(ctx context.Context, tenant string, victims []victim) (tak
 			for i := range clients.Items {
 				answer, _, err := exchange(ctx, probe{
 					namespace: shape.PodNamespace(s.cluster.Shape().Name, string(clients.Items[i].UID)), network: victim.network,
-					to: to, http: victim.port == 80, timeout: patient,
+					to: to, http: victim.port == 80, timeout: answerWait,
 				})
 				all++
 				switch {

@@ -26,7 +26,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// proxyArea is the data plane of the nodes, vicinity-proxy, beside kube-proxy.
+// proxyArea covers the data plane of the nodes: vicinity-proxy, beside kube-proxy.
 func proxyArea() area {
 	return area{
 		name:  "proxy",
@@ -62,25 +62,25 @@ func proxyArea() area {
 	}
 }
 
-// quickValues are values of the chart by which promises wait less that are not about them: how long zones and
-// kube-proxy have to follow, how many proxies the DaemonSet replaces at a time, and how often connections are counted.
+// quickValues shorten waits that are not under test: the grace periods for zones and for
+// kube-proxy, the rollout of the DaemonSet, and the interval of counting connections.
 var quickValues = []string{"routing.shrinkGrace=3s", "routing.groups.handBackGrace=3s", "proxy.maxUnavailable=50%", "proxy.accounting.interval=2s"}
 
-// rackLabel is the label of racks, some of which reach over zones.
+// rackLabel is the label of racks. Some racks span zones.
 const rackLabel = "example.com/rack"
 
-// racks are those of the nodes. The last node is in none.
+// racks has the racks of the nodes. The last node has none.
 var racks = map[string]string{
 	"zone-a-1": "r1", "zone-a-2": "r2", "zone-b-1": "r1", "zone-b-2": "r2", "zone-c-1": "r3",
 }
 
-// What Services say about who serves them.
+// Annotations that choose the proxy of a Service.
 const (
 	byVicinity  = `{"metadata":{"annotations":{"vicinity.dev/proxy":"true"}}}`
 	byKubeProxy = `{"metadata":{"annotations":{"vicinity.dev/proxy":null}}}`
 )
 
-// annotated is a patch of a Service's annotations. An empty value takes one away.
+// annotated returns a patch of a Service's annotations. An empty value removes one.
 func annotated(pairs ...string) string {
 	text := ""
 	for i := 0; i < len(pairs); i += 2 {
@@ -104,8 +104,7 @@ const (
 	zoneKey        = corev1.LabelTopologyZone
 )
 
-// servedBy waits until a Service is vicinity-proxy's alone, or kube-proxy's alone and
-// without groups.
+// servedBy waits until only vicinity-proxy serves a Service, or only kube-proxy, without groups.
 func (s *scene) servedBy(ctx context.Context, service string, vicinity bool) error {
 	what := "Service " + service + " to be served by kube-proxy"
 	if vicinity {
@@ -148,7 +147,7 @@ func (s *scene) servedBy(ctx context.Context, service string, vicinity bool) err
 	})
 }
 
-// whyNotServed is what the condition of a Service says, or that it has none.
+// whyNotServed returns the message of a Service's condition, or reports that it has none.
 func whyNotServed(service *corev1.Service) string {
 	for _, condition := range service.Status.Conditions {
 		if condition.Type == "vicinity.dev/TopologyRouting" {
@@ -158,8 +157,8 @@ func whyNotServed(service *corev1.Service) string {
 	return fmt.Sprintf("its labels are %v, and it has no condition", service.Labels)
 }
 
-// deployed runs an echo Service of so many endpoints that serve on for long when they are to end, and clients on all nodes, has the
-// Service say what a patch says, and waits until vicinity-proxy serves it.
+// deployed runs an echo Service whose endpoints serve on for long while they terminate, and clients
+// on all nodes. It patches the Service and waits until vicinity-proxy serves it.
 func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error {
 	if err := s.serve(ctx, patientEcho(lab.EchoManifests("echo", endpoints)), endpoints); err != nil {
 		return err
@@ -167,12 +166,12 @@ func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error
 	return s.handOverEcho(ctx, patch)
 }
 
-// Endpoints of patientEcho serve on for patientDrain after they are asked to end, and then until no request has come for
-// quietDrain. That is how long a request may take, so a machine that is slow for less cannot make an endpoint end while nodes
-// still send to it.
+// Endpoints of patientEcho, once terminating, serve on for patientDrain, and until they had no
+// request for quietDrain. That is the timeout of a request: on a slow machine an endpoint does not
+// end while nodes still send to it.
 const patientDrain, quietDrain = 6 * time.Second, 10 * time.Second
 
-// patientEcho has the pods of manifests of echo Services serve on for patientDrain, and until they are quiet.
+// patientEcho makes the echo pods of manifests serve on for patientDrain, and until they are quiet.
 func patientEcho(manifests string) string {
 	return strings.NewReplacer(
 		"terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 120",
@@ -180,7 +179,7 @@ func patientEcho(manifests string) string {
 	).Replace(manifests)
 }
 
-// handOverEcho has the echo Service served by vicinity-proxy and say what a patch says.
+// handOverEcho patches the echo Service and hands it over to vicinity-proxy.
 func (s *scene) handOverEcho(ctx context.Context, patch string) error {
 	for _, p := range []string{byVicinity, patch} {
 		if p == "" {
@@ -208,8 +207,8 @@ func (s *scene) nft(ctx context.Context, node shape.Node, args ...string) (strin
 	return string(output), err
 }
 
-// onlyIn waits until the cluster IP of a Service is in the rules of one proxy, by the
-// name of its tables, and not in those of the other, on every node.
+// onlyIn waits until, on every node, the tables of one proxy contain the cluster IP of a Service
+// and those of the other do not.
 func (s *scene) onlyIn(ctx context.Context, service, table string) error {
 	object, err := s.CoreV1().Services(s.namespace).Get(ctx, service, metav1.GetOptions{})
 	if err != nil {
@@ -238,12 +237,12 @@ func (s *scene) onlyIn(ctx context.Context, service, table string) error {
 	})
 }
 
-// notOfAddress reports whether a character is none of an IP address.
+// notOfAddress reports whether a character cannot be part of an IP address.
 func notOfAddress(r rune) bool {
 	return r != '.' && r != ':' && (r < '0' || r > '9') && (r < 'a' || r > 'f')
 }
 
-// groupsOf are the groups of a Service.
+// groupsOf returns the groups of a Service.
 func (s *scene) groupsOf(ctx context.Context, service string) ([]v1alpha1.EndpointGroup, error) {
 	client, err := dynamic.NewForConfig(s.Config())
 	if err != nil {
@@ -263,18 +262,18 @@ func (s *scene) groupsOf(ctx context.Context, service string) ([]v1alpha1.Endpoi
 	return groups, nil
 }
 
-// Where the chart has vicinity-proxy serve metrics: beside kube-proxy, and in its place.
+// vicinity-proxy serves metrics on these ports: beside kube-proxy, and in its place.
 const (
 	proxyMetricsPort     = 10267
 	kubeProxyMetricsPort = 10249
 )
 
-// series are the values of metrics, by name and labels as they are written.
+// series has the values of metrics, by name and labels in their text form.
 type series map[string]float64
 
-// proxyMetrics are those of the vicinity-proxy of a node.
+// proxyMetrics returns the metrics of the vicinity-proxy of a node.
 func (s *scene) proxyMetrics(ctx context.Context, node shape.Node) (series, error) {
-	ctx, cancel := context.WithTimeout(ctx, patient)
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 	namespace := shape.NodeNamespace(s.cluster.Shape().Name, node.Index)
 	port := proxyMetricsPort
@@ -283,10 +282,10 @@ func (s *scene) proxyMetrics(ctx context.Context, node shape.Node) (series, erro
 	}
 	conn, err := fabric.Dial(ctx, namespace, "tcp", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {
-		return nil, fmt.Errorf("asking the proxy of %s for metrics: %w", node.Name, err)
+		return nil, fmt.Errorf("reading the metrics of the proxy of %s: %w", node.Name, err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patient)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(answerWait)); err != nil {
 		return nil, err
 	}
 	if _, err := io.WriteString(conn, "GET /metrics HTTP/1.0\r\n\r\n"); err != nil {
@@ -298,7 +297,7 @@ func (s *scene) proxyMetrics(ctx context.Context, node shape.Node) (series, erro
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("asking the proxy of %s for metrics: it answers %s", node.Name, response.Status)
+		return nil, fmt.Errorf("reading the metrics of the proxy of %s: it answered %s", node.Name, response.Status)
 	}
 	all := series{}
 	lines := bufio.NewScanner(response.Body)
@@ -317,7 +316,7 @@ func (s *scene) proxyMetrics(ctx context.Context, node shape.Node) (series, erro
 	return all, lines.Err()
 }
 
-// sum adds the values of a metric up that have all of some labels, written name="value".
+// sum adds up the series of a metric that have all the given labels, written name="value".
 func (all series) sum(metric string, labels ...string) float64 {
 	total := 0.0
 	for name, value := range all {

@@ -18,7 +18,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// placedPod is a pod of an image on a node.
+// placedPod returns a pod of an image on a node.
 func placedPod(name, node, image string) string {
 	return fmt.Sprintf(`---
 apiVersion: v1
@@ -53,8 +53,8 @@ spec:
   - {name: udp, port: 82, targetPort: udp, protocol: UDP}
 `
 
-// placed runs an echo Service with endpoints on the nodes named, one for each mention,
-// and a client on every node, and has vicinity-proxy serve it as a patch says.
+// placed runs an echo Service with an endpoint for each given node, and a client on every node. It
+// patches the Service and hands it over to vicinity-proxy.
 func (s *scene) placed(ctx context.Context, patch string, nodes ...string) error {
 	if err := s.place(ctx, nodes...); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (s *scene) placed(ctx context.Context, patch string, nodes ...string) error
 	return s.handOverEcho(ctx, patch)
 }
 
-// place is the part of placed that runs the pods.
+// place runs the pods of placed.
 func (s *scene) place(ctx context.Context, nodes ...string) error {
 	manifests := echoOf
 	for i, node := range nodes {
@@ -80,7 +80,7 @@ func (s *scene) place(ctx context.Context, nodes ...string) error {
 	return s.WaitEndpoints(ctx, s.namespace, "echo", len(nodes))
 }
 
-// podsReady waits until there are so many pods, all ready.
+// podsReady waits until so many pods exist and all are ready.
 func (s *scene) podsReady(ctx context.Context, number int) error {
 	return kube.Wait(ctx, fmt.Sprintf("%d pods to be ready", number), func(ctx context.Context) (string, error) {
 		list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
@@ -100,18 +100,18 @@ func (s *scene) podsReady(ctx context.Context, number int) error {
 	})
 }
 
-// reach is which nodes' endpoints answer the clients of each node. Of a node without
-// any, connections are refused.
+// reach has the nodes whose endpoints answer the clients of each node. An empty list means that
+// connections are refused.
 type reach map[string][]string
 
-// reaches waits until clients reach what they should and nothing else, and then sends
-// more to be sure, from all nodes at once.
+// reaches waits until clients reach exactly the wanted endpoints, and then confirms it with more
+// connections from all nodes at once.
 func (s *scene) reaches(ctx context.Context, want reach) (connections int64, err error) {
 	for _, plan := range []load.Plan{
 		{Rate: 100, Duration: 500 * time.Millisecond, Timeout: 2 * time.Second},
 		{Rate: 200, Duration: time.Second, Timeout: 5 * time.Second},
 	} {
-		err := kube.Wait(ctx, "clients to reach what they should", func(ctx context.Context) (string, error) {
+		err := kube.Wait(ctx, "clients to reach the wanted endpoints", func(ctx context.Context) (string, error) {
 			type ended struct {
 				sent    int64
 				missing string
@@ -141,7 +141,8 @@ func (s *scene) reaches(ctx context.Context, want reach) (connections int64, err
 	return connections, nil
 }
 
-// differs says how what answered the clients of a node differs from what should.
+// differs describes how the endpoints that answered the clients of a node differ from the wanted
+// ones.
 func differs(node string, result load.Result, want []string) string {
 	got := map[string]bool{}
 	for _, flow := range result.Flows {
@@ -152,7 +153,7 @@ func differs(node string, result load.Result, want []string) string {
 		return fmt.Sprintf("%s is answered from %q, want %q (%d refused of %d)", node, answered, want, result.FailedAs(load.Refused), sent(result))
 	}
 	if len(want) == 0 && result.FailedAs(load.Refused) != sent(result) {
-		return fmt.Sprintf("of %d connections from %s %d were refused; all should be: %s", sent(result), node, result.FailedAs(load.Refused), failures(result))
+		return fmt.Sprintf("%d of %d connections from %s were refused, want all: %s", result.FailedAs(load.Refused), sent(result), node, failures(result))
 	}
 	if len(want) > 0 && result.Failed() > 0 {
 		return node + ": " + failures(result)
@@ -160,7 +161,7 @@ func differs(node string, result load.Result, want []string) string {
 	return ""
 }
 
-// proxyKeys has clients use the node, then the zone, then any endpoint.
+// proxyKeys sends clients to endpoints of the node, then of the zone, then to any.
 func proxyKeys(ctx context.Context, s *scene) (string, error) {
 	keys := annotated(keysAnnotation, hostnameKey+","+zoneKey+",*")
 	check(s.placed(ctx, keys, "zone-a-1", "zone-b-1", "zone-b-2"))
@@ -173,14 +174,14 @@ func proxyKeys(ctx context.Context, s *scene) (string, error) {
 	rest := []string{"zone-b-1", "zone-b-2"}
 	more, err := s.reaches(ctx, reach{"zone-a-1": rest, "zone-a-2": rest, "zone-b-1": {"zone-b-1"}, "zone-c-2": rest})
 	if err != nil {
-		return "", fmt.Errorf("after the endpoint of a zone has gone: %w", err)
+		return "", fmt.Errorf("after the removal of a zone's endpoint: %w", err)
 	}
 	return fmt.Sprintf("node, zone, then anywhere; without the zone's endpoint anywhere; %d connections", n+more), nil
 }
 
-// nodesWithinTheBound has nodes prefer their own endpoints. Zone-a-1 would load its single
-// endpoint to twice the even share, so it uses those of its zone; all others use their own.
-// deliver writes the Service's annotations.
+// nodesWithinTheBound lets nodes prefer their own endpoints. Zone-a-1 would load its single
+// endpoint to twice the even share, so it uses those of its zone; all others use their own. deliver
+// writes the Service's annotations.
 func nodesWithinTheBound(deliver func(ctx context.Context, s *scene, patch string) error) func(context.Context, *scene) (string, error) {
 	return func(ctx context.Context, s *scene) (string, error) {
 		check(s.place(ctx, "zone-a-1", "zone-a-2", "zone-a-2", "zone-a-2", "zone-b-1", "zone-b-1", "zone-b-2", "zone-b-2",
@@ -197,7 +198,7 @@ func nodesWithinTheBound(deliver func(ctx context.Context, s *scene, patch strin
 			answers[flow.To.Node] += float64(flow.Answers)
 			all += float64(flow.Answers)
 		}
-		// A sixth of the traffic is from zone-a-1, and a quarter of that stays there.
+		// A sixth of the traffic is from zone-a-1, and a quarter of that stays on the node.
 		if alone := answers["zone-a-1"] / all; points(alone, 1.0/24) > most {
 			return "", fmt.Errorf("the endpoint on zone-a-1 gets %.1f %% of the traffic, want %.1f %%", 100*alone, 100.0/24)
 		}
@@ -205,46 +206,46 @@ func nodesWithinTheBound(deliver func(ctx context.Context, s *scene, patch strin
 		if points(each, 7.0/72) > most {
 			return "", fmt.Errorf("an endpoint on zone-a-2 gets %.1f %% of the traffic, want %.1f %%", 100*each, 700.0/72)
 		}
-		return fmt.Sprintf("alone on its node: %.2f times the even share, would be 2; the busiest %.2f times, predicted 1.17; %d requests",
+		return fmt.Sprintf("alone on its node: %.2f times the even share, without the bound 2; the busiest %.2f times, predicted 1.17; %d requests",
 			12*answers["zone-a-1"]/all, 12*each, result.Answered), nil
 	}
 }
 
-// byHints leaves a Service to kube-proxy, and byGroups hands it over to vicinity-proxy.
+// byHints leaves a Service to kube-proxy, byGroups hands it over to vicinity-proxy.
 func byHints(ctx context.Context, s *scene, patch string) error {
 	return s.PatchService(ctx, s.namespace, "echo", patch)
 }
 
 func byGroups(ctx context.Context, s *scene, patch string) error { return s.handOverEcho(ctx, patch) }
 
-// proxyHardKeys has clients use their node and nothing else.
+// proxyHardKeys sends clients to their own node and nowhere else.
 func proxyHardKeys(ctx context.Context, s *scene) (string, error) {
 	check(s.placed(ctx, annotated(keysAnnotation, hostnameKey), "zone-a-1", "zone-b-2"))
 	n := must(s.reaches(ctx, reach{
 		"zone-a-1": {"zone-a-1"}, "zone-b-2": {"zone-b-2"}, "zone-a-2": {}, "zone-b-1": {}, "zone-c-1": {}, "zone-c-2": {},
 	}))
 	check(s.unreachableReported(ctx))
-	return fmt.Sprintf("the node or nothing: refused on 4 of 6 nodes, each of which told; %d connections", n), nil
+	return fmt.Sprintf("the node or nothing: refused on 4 of 6 nodes, each reported by an event; %d connections", n), nil
 }
 
-// proxyRacks has clients use their rack, which may reach over zones, then their zone, and
-// nothing else.
+// proxyRacks sends clients to their rack, which may span zones, then to their zone, and nowhere
+// else.
 func proxyRacks(ctx context.Context, s *scene) (string, error) {
 	check(s.placed(ctx, annotated(keysAnnotation, rackLabel+","+zoneKey), "zone-a-1", "zone-b-2", "zone-c-2"))
 	n := must(s.reaches(ctx, reach{
 		"zone-a-1": {"zone-a-1"}, "zone-b-1": {"zone-a-1"}, // rack r1
 		"zone-a-2": {"zone-b-2"}, "zone-b-2": {"zone-b-2"}, // rack r2
-		"zone-c-1": {"zone-c-2"}, "zone-c-2": {"zone-c-2"}, // rack r3 has none, and no rack
+		"zone-c-1": {"zone-c-2"}, "zone-c-2": {"zone-c-2"}, // rack r3 has no endpoint; the last node has no rack
 	}))
 	check(s.CoreV1().Pods(s.namespace).Delete(ctx, "echo-zone-c-2-2", metav1.DeleteOptions{}))
 	more, err := s.reaches(ctx, reach{"zone-b-1": {"zone-a-1"}, "zone-a-2": {"zone-b-2"}, "zone-c-1": {}, "zone-c-2": {}})
 	if err != nil {
-		return "", fmt.Errorf("after the last endpoint of a zone has gone: %w", err)
+		return "", fmt.Errorf("after the removal of a zone's last endpoint: %w", err)
 	}
-	return fmt.Sprintf("rack over zones, then zone, then refused; %d connections", n+more), nil
+	return fmt.Sprintf("rack across zones, then zone, then refused; %d connections", n+more), nil
 }
 
-// proxyRequire has clients use their zone, and refuses those of a zone without endpoints.
+// proxyRequire sends clients to their zone, and refuses those of a zone without endpoints.
 func proxyRequire(ctx context.Context, s *scene) (string, error) {
 	check(s.placed(ctx, annotated(zoneAnnotation, "Require"), "zone-a-1", "zone-a-2", "zone-b-1"))
 	own := []string{"zone-a-1", "zone-a-2"}
@@ -259,8 +260,8 @@ func proxyRequire(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("each zone its own; a zone without endpoints refused until it has one; %d connections", n+more), nil
 }
 
-// planKept has an algorithm that lends endpoints from zone to zone divide uneven ones, and
-// measures that traffic follows the plan.
+// planKept uses an algorithm that lends endpoints between zones, with uneven zones, and checks that
+// traffic follows the plan.
 func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 	return func(ctx context.Context, s *scene) (string, error) {
 		policy := fmt.Sprintf("apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: near}\nspec: {selector: {}, mode: Prefer, algorithm: %s}\n", algorithm)
@@ -270,10 +271,10 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 		e := must(s.converged(ctx, "echo", 14))
 		want, lent := plannedShares(e)
 		if lent == 0 {
-			return "", fmt.Errorf("the plan of %s lends nothing, and would show nothing: %v", algorithm, want)
+			return "", fmt.Errorf("the plan of %s lends nothing, which proves nothing: %v", algorithm, want)
 		}
 		check(s.followsPlan(ctx, want))
-		// Zones keep for a while what a change takes from them.
+		// For a while, zones keep endpoints that a change takes from them.
 		check(kube.Wait(ctx, "no zone to leave a group", func(ctx context.Context) (string, error) {
 			groups, err := s.groupsOf(ctx, "echo")
 			for i := range groups {
@@ -289,19 +290,19 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 		if most := max(3, chance); far > most {
 			return "", fmt.Errorf("%s; at most %.1f points are allowed", where, most)
 		}
-		return fmt.Sprintf("7, 5 and 2 endpoints: shares at most %.1f points from the plan, which sends %.0f %% of a zone's traffic to another at most; %d connections, 0 failed",
+		return fmt.Sprintf("7, 5 and 2 endpoints: shares at most %.1f points from the plan, which sends at most %.0f %% of a zone's traffic to another; %d connections, 0 failed",
 			far, 100*lent, result.Answered), nil
 	}
 }
 
-// followsPlan waits until the traffic of each node goes about where the plan has it.
+// followsPlan waits until the traffic of each node roughly follows the plan.
 func (s *scene) followsPlan(ctx context.Context, want map[[2]string]float64) error {
 	return kube.Wait(ctx, "traffic to follow the plan", func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: time.Second}})
 		if err != nil {
 			return "", err
 		}
-		// Each node has a proxy of its own that is to know the plan.
+		// Each node has a proxy of its own that must know the plan.
 		byNode := map[string]load.Result{}
 		for _, flow := range result.Flows {
 			one := byNode[flow.Node]
@@ -319,8 +320,8 @@ func (s *scene) followsPlan(ctx context.Context, want map[[2]string]float64) err
 	})
 }
 
-// plannedShares are the shares of each zone's traffic that the endpoints of each zone get
-// by the plan, and the greatest of those that leave the zone.
+// plannedShares returns the planned shares of each zone's traffic for the endpoints of each zone,
+// and the largest share that leaves its zone.
 func plannedShares(e explained) (shares map[[2]string]float64, lent float64) {
 	shares = map[[2]string]float64{}
 	sums := map[string]float64{}
@@ -342,8 +343,8 @@ func plannedShares(e explained) (shares map[[2]string]float64, lent float64) {
 	return shares, lent
 }
 
-// farthest is by how many points measured shares of the traffic of zones are from what was
-// planned, at most, and where.
+// farthest returns the largest difference, in points, between a measured share and the planned one,
+// and describes it.
 func farthest(result load.Result, want map[[2]string]float64) (far float64, where string) {
 	got, sums := map[[2]string]float64{}, map[string]float64{}
 	for _, flow := range result.Flows {
@@ -355,15 +356,15 @@ func farthest(result load.Result, want map[[2]string]float64) (far float64, wher
 	for _, pair := range slices.SortedFunc(maps.Keys(pairs), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) }) {
 		share := ratio(got[pair], sums[pair[0]])
 		if p := points(share, want[pair]); p > far {
-			far, where = p, fmt.Sprintf("%.1f %% of the traffic of %s goes to %s, planned are %.1f %%", 100*share, pair[0], pair[1], 100*want[pair])
+			far, where = p, fmt.Sprintf("%.1f %% of the traffic of %s goes to %s, the plan has %.1f %%", 100*share, pair[0], pair[1], 100*want[pair])
 		}
 	}
 	return far, where
 }
 
-// byChance is how many points a share may be off if each connection goes by chance: four standard
-// deviations of a share of one half, for the zone with the fewest answers. If those are so few that
-// it is much, a measurement shows nothing.
+// byChance returns how many points a share may be off by chance when each connection is random:
+// four standard deviations of a share of one half, for the zone with the fewest answers. It returns
+// an error if that is too much for a useful measurement.
 func byChance(result load.Result) (float64, error) {
 	answers := map[string]int64{}
 	for _, flow := range result.Flows {
@@ -373,12 +374,12 @@ func byChance(result load.Result) (float64, error) {
 	fewest := slices.Min(slices.Collect(maps.Values(answers)))
 	chance := 4 * 50 / math.Sqrt(float64(fewest))
 	if chance > much {
-		return 0, fmt.Errorf("a zone has %d answers alone, whose shares are off by up to %.1f points by chance", fewest, chance)
+		return 0, fmt.Errorf("a zone has only %d answers, whose shares may be off by %.1f points by chance", fewest, chance)
 	}
 	return chance, nil
 }
 
-// labelNode gives a node its zone, or takes the label away if the zone is empty.
+// labelNode sets a node's zone; an empty zone removes the label.
 func (s *scene) labelNode(ctx context.Context, node, zone string) error {
 	text := "null"
 	if zone != "" {
@@ -388,9 +389,10 @@ func (s *scene) labelNode(ctx context.Context, node, zone string) error {
 	return err
 }
 
-// unreachableReported waits until each proxy reports by an event that its node cannot reach the Service.
+// unreachableReported waits until each proxy reports by an event that its node cannot reach the
+// Service.
 func (s *scene) unreachableReported(ctx context.Context) error {
-	return kube.Wait(ctx, "proxies to tell that the Service is out of reach", func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, "proxies to report that the Service is out of reach", func(ctx context.Context) (string, error) {
 		events, err := s.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Service,involvedObject.name=echo,type=Warning"})
 		if err != nil {
 			return "", err
