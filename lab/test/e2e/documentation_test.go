@@ -144,7 +144,7 @@ type shell struct {
 	environment []string
 	folder      string
 	kept        string // file with the environment between commands
-	// usual replaces values of this run by those that a user sees.
+	// usual replaces values of this run by the usual values.
 	usual *strings.Replacer
 	down  func() error
 }

@@ -4,8 +4,9 @@
 // tried.
 //
 // Areas share labs, and one lab runs at a time. "make test" tries the promises of its tier, "make
-// e2e" all except those that only "make soak" tries. AREA=proxy selects an area. The promises need
-// root and take minutes: without the variable E2E_AREA, which make sets, nothing runs.
+// soak" can try all, and "make e2e" leaves out the longest ones. AREA=proxy selects an area. The
+// promises need root and take minutes: without the variable E2E_AREA, which make sets, nothing
+// runs.
 package e2e_test
 
 import (
@@ -172,8 +173,8 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// inLabs yields promises lab by lab: those that share a lab together, and each promise that is
-// alone by itself.
+// inLabs yields promises lab by lab: all promises that share a lab together, and each promise that
+// is alone by itself.
 func inLabs(chosen []*record) iter.Seq[[]*record] {
 	return func(yield func([]*record) bool) {
 		for len(chosen) > 0 {

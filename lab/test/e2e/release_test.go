@@ -29,7 +29,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// releaseArea is what is published: images, and the chart that names them.
+// releaseArea covers the published images, and the chart that names them.
 func releaseArea() area {
 	return area{
 		name:  "release",
@@ -43,10 +43,10 @@ func releaseArea() area {
 	}
 }
 
-// packageFolder is what "make package" writes.
+// packageFolder is the output of "make package".
 const packageFolder = root + "/bin/package"
 
-// command runs a program, whose output says why it failed.
+// command runs a program. Its output becomes part of the error.
 func command(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -112,8 +112,7 @@ func packagedWorks(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d pods of the images, by their digests and without a shell; all traffic in its zone; archives: %s", len(pods), sizes), nil
 }
 
-// ofImages returns the pods of Vicinity, whose images must be those that a folder has, by
-// their digests.
+// ofImages returns the pods of Vicinity. Their images must be those of a folder, by digest.
 func (s *scene) ofImages(ctx context.Context, folder string) ([]corev1.Pod, error) {
 	pins, err := os.ReadFile(filepath.Join(folder, "DIGESTS"))
 	if err != nil {
@@ -126,7 +125,7 @@ func (s *scene) ofImages(ctx context.Context, folder string) ([]corev1.Pod, erro
 	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 	for i := range pods {
 		if len(pods[i].Status.ContainerStatuses) == 0 {
-			return nil, fmt.Errorf("pod %s does not say which image it runs", pods[i].Name)
+			return nil, fmt.Errorf("pod %s does not report its image", pods[i].Name)
 		}
 		for _, container := range pods[i].Status.ContainerStatuses {
 			pin := strings.TrimPrefix(container.ImageID, "vicinity://")
@@ -148,9 +147,9 @@ func (s *scene) haveNothingElse(ctx context.Context, pods []corev1.Pod) error {
 			"-c", pods[i].Spec.Containers[0].Name, "--", "/bin/sh", "-c", "echo there").CombinedOutput()
 		switch {
 		case err == nil:
-			return fmt.Errorf("pod %s was to have no /bin/sh, and it printed %q", pods[i].Name, out)
+			return fmt.Errorf("pod %s should have no /bin/sh; it printed %q", pods[i].Name, out)
 		case !strings.Contains(string(out), "no such file"):
-			return fmt.Errorf("pod %s was to have no /bin/sh: %w: %q", pods[i].Name, err, out)
+			return fmt.Errorf("pod %s should have no /bin/sh: %w: %q", pods[i].Name, err, out)
 		}
 	}
 	return nil
@@ -168,7 +167,7 @@ func (s *scene) resolvedByChart(ctx context.Context) {
 	must(s.answers(ctx, all))
 }
 
-// The images may be this large, in bytes of what a node fetches: the proxy's is on all nodes.
+// These limits apply to the bytes that a node fetches: the proxy's image is on all nodes.
 const (
 	largestImage      = 60e6
 	largestProxyImage = 35e6
@@ -203,8 +202,8 @@ func imageSizes(folder string) (string, error) {
 // then the CRD of DomainRollouts has changed.
 const releaseBefore = "891cfa69493c8ee8b3faa01ccfb97bbb18531b12"
 
-// packagedBefore is the folder of the images and the chart of the release before, which are
-// made once, and what they are.
+// packagedBefore returns the folder of the images and the chart of the previous release, which are
+// made once, and the name of that release.
 func packagedBefore(ctx context.Context) (folder, of string, err error) {
 	of = releaseBefore[:12]
 	folder = root + "/bin/release-before/" + of
@@ -227,7 +226,8 @@ func packagedBefore(ctx context.Context) (folder, of string, err error) {
 	return folder, of, packageInto(ctx, temporary+"/sources", folder)
 }
 
-// ofCommit writes the sources of releaseBefore to a folder, and returns what removes them.
+// ofCommit writes the sources of releaseBefore to a folder, and returns a function that removes
+// them.
 func ofCommit(ctx context.Context, folder string) (remove func() error, err error) {
 	if err := command(ctx, "git", "-C", root, "worktree", "add", "--detach", folder, releaseBefore); err != nil {
 		return nil, err
@@ -252,7 +252,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 	check(err)
 	check(crdsDiffer(before, packageFolder))
 	defer undo(&err, func() error { return installZones(context.WithoutCancel(ctx), s.cluster) })
-	// Installed anew, with the CRDs of then.
+	// The CRDs are those of the previous release, too.
 	check(s.withoutVicinity(ctx))
 	if err := s.cluster.InstallRelease(ctx, before, "disruption.enabled=true", "proxy.maxUnavailable=50%"); err != nil {
 		return "", fmt.Errorf("installing the release before: %w", err)
@@ -302,7 +302,7 @@ func crdsDiffer(before, after string) error {
 		all = append(all, bundle.Chart.CRDs())
 	}
 	if slices.Equal(all[0], all[1]) {
-		return errors.New("the release before has the same CRDs, so an upgrade shows nothing of them")
+		return errors.New("the release before has the same CRDs, so an upgrade cannot test them")
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func (s *scene) withoutVicinity(ctx context.Context) error {
 	return err
 }
 
-// kept watches over what an upgrade must not change.
+// kept watches the state that an upgrade must not change.
 type kept struct {
 	stop                        context.CancelFunc
 	ended                       chan error
@@ -329,13 +329,13 @@ func (k *kept) end() (refused, looked int64, err error) {
 	err = <-k.ended
 	refused, looked = k.refused.Load(), k.looked.Load()
 	if err == nil && (refused == 0 || looked == 0) {
-		err = fmt.Errorf("%d evictions were tried and endpoints looked at %d times; both must be some", refused, looked)
+		err = fmt.Errorf("%d evictions were tried and endpoints looked at %d times; want more than 0 of both", refused, looked)
 	}
 	return refused, looked, err
 }
 
-// watchKept asks again and again for evictions that the budget does not allow, and for where
-// the endpoints of the Service are used.
+// watchKept keeps requesting evictions that the budget does not allow, and keeps checking which
+// zones use the Service's endpoints.
 func (s *scene) watchKept(ctx context.Context) (*kept, error) {
 	before, err := s.placements(ctx)
 	if err != nil {
@@ -343,7 +343,7 @@ func (s *scene) watchKept(ctx context.Context) (*kept, error) {
 	}
 	pods, err := s.field().Pods(ctx, "echo", "")
 	if err != nil || len(pods) == 0 {
-		return nil, errors.Join(err, errors.New("there is no pod to evict"))
+		return nil, errors.Join(err, errors.New("no pod to evict"))
 	}
 	if err := s.refusesEvictions(ctx); err != nil {
 		return nil, err
@@ -374,13 +374,13 @@ func (s *scene) refusesEvictions(ctx context.Context) error {
 	return kube.Wait(ctx, "the budget to be enforced", func(ctx context.Context) (string, error) {
 		pods, err := s.field().Pods(ctx, "echo", "")
 		if err != nil || len(pods) == 0 {
-			return "", errors.Join(err, errors.New("there is no pod to evict"))
+			return "", errors.Join(err, errors.New("no pod to evict"))
 		}
 		err = s.field().Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		if apierrors.IsTooManyRequests(err) {
 			return "", nil
 		}
-		return fmt.Sprintf("an eviction gives %v", err), nil
+		return fmt.Sprintf("the answer is %v", err), nil
 	})
 }
 
@@ -388,14 +388,14 @@ func (s *scene) refusesEvictions(ctx context.Context) error {
 func (k *kept) look(ctx context.Context, s *scene, pod string, before string) error {
 	switch err := s.field().Evict(ctx, pod, nil); {
 	case err == nil:
-		return fmt.Errorf("the eviction of %s was allowed, and the budget allows none", pod)
+		return fmt.Errorf("the eviction of %s was allowed, although the budget allows none", pod)
 	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "certificate signed by unknown authority"):
 		// The versions have this webhook in different configurations. The controller writes its authority into a new
 		// one a moment after Helm has made it, as docs/install.md says.
 		k.unanswered.Add(1)
 		return nil
 	case !apierrors.IsTooManyRequests(err):
-		return fmt.Errorf("the eviction of %s was to be refused by the budget: %w", pod, err)
+		return fmt.Errorf("the eviction of %s should be refused by the budget: %w", pod, err)
 	}
 	k.refused.Add(1)
 	now, err := s.placements(ctx)
@@ -403,13 +403,13 @@ func (k *kept) look(ctx context.Context, s *scene, pod string, before string) er
 		return err
 	}
 	if now != before {
-		return fmt.Errorf("endpoints moved: they were used as %s, and are as %s", before, now)
+		return fmt.Errorf("endpoints moved: they were %s, and are %s", before, now)
 	}
 	k.looked.Add(1)
 	return nil
 }
 
-// placements say which zones use which endpoint of the Service.
+// placements describes which zones use which endpoints of the Service.
 func (s *scene) placements(ctx context.Context) (string, error) {
 	groups, err := s.groupsOf(ctx, "echo")
 	if err != nil {

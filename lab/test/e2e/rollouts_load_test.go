@@ -18,14 +18,14 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// echoSet is the echo Service with a StatefulSet, two pods in each zone, that serve on for patientDrain when they end, and a
-// DomainRollout of it.
+// echoSet returns the echo Service with a StatefulSet, two pods in each zone that serve on for
+// patientDrain while they end, and a DomainRollout of it.
 func echoSet() string {
 	text := patientEcho(lab.EchoManifests("echo", 6))
 	for _, change := range [][2]string{
 		{"kind: Deployment", "kind: StatefulSet"},
 		{"  replicas: 6\n", "  replicas: 6\n  serviceName: echo\n  podManagementPolicy: Parallel\n  updateStrategy: {type: OnDelete}\n"},
-		{"        matchLabelKeys: [pod-template-hash]\n", ""}, // which StatefulSets do not have
+		{"        matchLabelKeys: [pod-template-hash]\n", ""}, // a field that StatefulSets lack
 	} {
 		text = strings.ReplaceAll(text, change[0], change[1])
 	}
@@ -41,14 +41,15 @@ spec:
 `
 }
 
-// chance is how far in percent requests that are distributed by chance are from what the plan says, at most: of 4,000 requests
-// to four endpoints that is five times the standard deviation.
+// chance is the largest random difference from the plan, in percent: five standard deviations of
+// 4,000 requests to four endpoints.
 const chance = 15
 
-// updatedUnderLoad updates the pods of a Service that prefers the client's zone, under load. No request
-// fails, and while a zone is empty no endpoint has more load than was expected when its wave began.
+// updatedUnderLoad updates the pods of a Service that prefers the client's zone, under load. No
+// request fails. While a zone is empty, no endpoint has more load than the rollout expected at the
+// start of the wave.
 func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) {
-	// Pods on nodes without network neither ask nor answer.
+	// Pods on nodes without network cannot send or answer requests.
 	var silent []string
 	for _, node := range s.cluster.Shape().FakeNodeList() {
 		silent = append(silent, node.Name)
@@ -82,10 +83,11 @@ func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) 
 		}
 		figures = append(figures, fmt.Sprintf("%.0f of %.0f %%", measured[zone], expected))
 	}
-	return fmt.Sprintf("3 zones updated, %d requests, 0 failed; overload with each zone empty, and expected: %s", all.Answered, strings.Join(figures, ", ")), nil
+	return fmt.Sprintf("3 zones updated, %d requests, 0 failed; overload with each zone empty, of the expected: %s", all.Answered, strings.Join(figures, ", ")), nil
 }
 
-// expectedOverload is the overload in percent that was expected when the last wave of a zone began.
+// expectedOverload returns the overload in percent that was expected at the start of a zone's last
+// wave.
 func expectedOverload(d *v1alpha1.DomainRollout, zone string) (percent float64, err error) {
 	history := d.Status.History
 	for i := len(history) - 1; i >= 0; i-- {
@@ -97,14 +99,15 @@ func expectedOverload(d *v1alpha1.DomainRollout, zone string) (percent float64, 
 				return percent, nil
 			}
 		}
-		return 0, fmt.Errorf("the history says no expected overload of %s: %q", zone, history[i].Message)
+		return 0, fmt.Errorf("the history has no expected overload of %s: %q", zone, history[i].Message)
 	}
 	return 0, fmt.Errorf("the history has no wave of %s: %v", zone, history)
 }
 
-// overloads has the pods updated, and measures the highest overload of endpoints in percent while each zone is empty.
+// overloads updates the pods, and measures the highest overload of endpoints in percent while each
+// zone is empty.
 func (s *scene) overloads(ctx context.Context, r *rolled) (measured map[string]float64, err error) {
-	// Each zone is empty for as long as it takes to measure.
+	// The delay keeps each zone empty long enough for a measurement.
 	const patch = `{"spec":{"template":{"metadata":{"labels":{"version":"2"}},"spec":{"containers":[{"name":"echo","readinessProbe":{"initialDelaySeconds":4}}]}}}}`
 	if _, err := s.AppsV1().StatefulSets(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		return nil, err
@@ -146,8 +149,8 @@ func (s *scene) overloads(ctx context.Context, r *rolled) (measured map[string]f
 	return measured, r.completes(ctx, "2")
 }
 
-// measuredOverload is the load of the busiest endpoint above the even share in percent, if all zones send as much as the plan says, and
-// how many endpoints answered.
+// measuredOverload returns by how many percent the busiest endpoint exceeds the even share, if all
+// zones send the traffic of the plan. It also returns how many endpoints answered.
 func measuredOverload(e explained, result load.Result) (overload float64, endpoints int) {
 	sent, shares := map[string]float64{}, map[string]float64{}
 	for _, flow := range result.Flows {

@@ -21,7 +21,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// Of the pods of a story, how many are to stay.
+// A story's workload is scaled down from storyPods to storyLeft.
 const (
 	storyPods = 6
 	storyLeft = 2
@@ -31,14 +31,16 @@ const (
 type shrunk struct {
 	*evictions.Field
 	number int
-	// resource is that of the workload, whose manifest has fewer replicas. The budgets are beside it.
+	// resource is the kind of the workload. workload is its manifest with fewer replicas. The
+	// budgets are separate.
 	resource, workload, budgets string
-	// inZone and inAll are how many pods may go at once, outside the zone that is not covered.
+	// inZone and inAll are how many pods may go at once. They do not apply with an uncovered zone.
 	inZone, inAll int
 	uncovered     string
 }
 
-// storiesOfScaleDowns has the proposal's stories hold for scale-downs that are paced, beside some that are not.
+// storiesOfScaleDowns checks that the proposal's stories hold for paced scale-downs, and shows
+// unpaced ones beside them.
 func storiesOfScaleDowns(ctx context.Context, s *scene) (string, error) {
 	zones := s.field().Zones()
 	limits := []shrunk{
@@ -51,7 +53,7 @@ func storiesOfScaleDowns(ctx context.Context, s *scene) (string, error) {
 	var work sync.WaitGroup
 	for i, limit := range limits {
 		work.Go(func() {
-			if figures[i], failed[i] = s.tellShrunk(ctx, limit); failed[i] != nil {
+			if figures[i], failed[i] = s.scaleStory(ctx, limit); failed[i] != nil {
 				failed[i] = fmt.Errorf("story %d: %w", limit.number, failed[i])
 			}
 		})
@@ -60,7 +62,7 @@ func storiesOfScaleDowns(ctx context.Context, s *scene) (string, error) {
 	return strings.Join(figures, "; "), errors.Join(failed...)
 }
 
-func (s *scene) tellShrunk(ctx context.Context, w shrunk) (figure string, err error) {
+func (s *scene) scaleStory(ctx context.Context, w shrunk) (figure string, err error) {
 	manifests, err := story(w.number)
 	if err != nil {
 		return "", err
@@ -102,7 +104,7 @@ func (s *scene) shrinkStory(ctx context.Context, w shrunk, manifests, name strin
 	return do(w, ctx, l)
 }
 
-// count waits until there are so many ready pods, and no others.
+// count waits until so many pods exist and all are ready.
 func (w shrunk) count(ctx context.Context, want int) error {
 	return kube.Wait(ctx, fmt.Sprintf("%d pods", want), func(ctx context.Context) (string, error) {
 		list, err := w.CoreV1().Pods(w.Namespace).List(ctx, metav1.ListOptions{})
@@ -117,16 +119,16 @@ func (w shrunk) count(ctx context.Context, want int) error {
 	})
 }
 
-// unpaced has all pods go at once, whatever budgets there are.
+// unpaced scales down without pacing: all pods go at once, whatever the budgets allow.
 func (w shrunk) unpaced(ctx context.Context, l *leaving) (string, error) {
 	if err := errors.Join(w.scale(ctx, nil), w.count(ctx, storyLeft)); err != nil {
 		return "", err
 	}
-	most, _ := l.seen()
+	most, _ := l.mostAtOnce()
 	return fmt.Sprintf("not paced, %d of %d pods go at once", most, storyPods-storyLeft), nil
 }
 
-// scale asks for the smaller number.
+// scale requests the smaller number of replicas.
 func (w shrunk) scale(ctx context.Context, dryRun []string) error {
 	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "foo", Namespace: w.Namespace}, Spec: autoscalingv1.ScaleSpec{Replicas: storyLeft}}
 	options := metav1.UpdateOptions{DryRun: dryRun}
@@ -139,7 +141,8 @@ func (w shrunk) scale(ctx context.Context, dryRun []string) error {
 	return err
 }
 
-// pace gives the namespace a mode, and waits until it holds: one refuses what is not allowed whole, the other does not.
+// pace sets the namespace's mode, and waits until it is in effect: Deny refuses a scale-down beyond
+// the budgets, Clamp does not.
 func (w shrunk) pace(ctx context.Context, mode string) (refusal string, err error) {
 	body := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, v1alpha1.PaceScaleDown, mode)
 	if _, err := w.CoreV1().Namespaces().Patch(ctx, w.Namespace, types.MergePatchType, []byte(body), metav1.PatchOptions{}); err != nil {
@@ -158,21 +161,21 @@ func (w shrunk) pace(ctx context.Context, mode string) (refusal string, err erro
 	return refusal, err
 }
 
-// paced refuses the scale-down first, and then has it go on as budgets allow while a loop applies the same manifest
-// again and again.
+// paced checks that the scale-down is refused at first. Then it lets the scale-down go on as
+// budgets allow, while a loop keeps applying the manifest.
 func (w shrunk) paced(ctx context.Context, l *leaving) (string, error) {
 	refusal, err := w.pace(ctx, v1alpha1.PaceDeny)
 	if err != nil {
 		return "", err
 	}
 	if err := w.scale(ctx, nil); !apierrors.IsTooManyRequests(err) {
-		return "", fmt.Errorf("a scale-down beyond the budgets gives %w", err)
+		return "", fmt.Errorf("a scale-down beyond the budgets was answered with %w", err)
 	}
 	if !strings.Contains(refusal, "asked for "+strconv.Itoa(storyLeft)) {
-		return "", fmt.Errorf("the refusal is %q", refusal)
+		return "", fmt.Errorf("the refusal lacks the wanted number: %q", refusal)
 	}
 	if replicas, _, err := w.replicas(ctx); err != nil || replicas != storyPods {
-		return "", errors.Join(err, fmt.Errorf("after a refusal there are %d replicas, want %d", replicas, storyPods))
+		return "", errors.Join(err, fmt.Errorf("%d replicas after a refusal, want %d", replicas, storyPods))
 	}
 	if _, err := w.pace(ctx, v1alpha1.PaceClamp); err != nil {
 		return "", err
@@ -191,11 +194,11 @@ func (w shrunk) paced(ctx context.Context, l *leaving) (string, error) {
 		return "", err
 	}
 	took := time.Since(begun)
-	most, inZone := l.seen()
+	most, inZone := l.mostAtOnce()
 	if w.uncovered == "" && (most > w.inAll || inZone > w.inZone) {
-		return "", fmt.Errorf("%d pods of a zone and %d in all went at once, want %d and %d at most: %s", inZone, most, w.inZone, w.inAll, strings.Join(l.told(), ", "))
+		return "", fmt.Errorf("%d pods of a zone and %d in all went at once, want %d and %d at most: %s", inZone, most, w.inZone, w.inAll, strings.Join(l.deletedPods(), ", "))
 	}
-	return fmt.Sprintf("Deny refuses, Clamp has %d at once and %d of a zone go in %.1f s%s, with the manifest applied %d times beside it", most, inZone, took.Seconds(), stops, applied), nil
+	return fmt.Sprintf("Deny refuses, with Clamp at most %d and %d of a zone go at once, in %.1f s%s, while the manifest was applied %d times", most, inZone, took.Seconds(), stops, applied), nil
 }
 
 // ends waits until the scale-down is over.
@@ -203,14 +206,14 @@ func (w shrunk) ends(ctx context.Context) error {
 	err := kube.Wait(ctx, "the scale-down to end", func(ctx context.Context) (string, error) {
 		replicas, wanted, err := w.replicas(ctx)
 		if replicas != storyLeft || wanted != "" {
-			return fmt.Sprintf("it has %d replicas, and %q are wanted", replicas, wanted), err
+			return fmt.Sprintf("it has %d replicas and the annotation wants %q", replicas, wanted), err
 		}
 		return "", err
 	})
 	return errors.Join(err, w.count(ctx, storyLeft))
 }
 
-// replicas are those that the workload has, and that it is to have in the end.
+// replicas returns the replicas of the workload, and the wanted number of its annotation.
 func (w shrunk) replicas(ctx context.Context) (replicas int, wanted string, err error) {
 	if w.resource == "statefulsets" {
 		set, err := w.AppsV1().StatefulSets(w.Namespace).Get(ctx, "foo", metav1.GetOptions{})
@@ -226,7 +229,8 @@ func (w shrunk) replicas(ctx context.Context) (replicas int, wanted string, err 
 	return int(*d.Spec.Replicas), d.Annotations[v1alpha1.AnnotationWantedReplicas], nil
 }
 
-// reapply applies the manifest with the smaller number until it is told to stop. No write fails, and the number never rises.
+// reapply keeps applying the manifest with the smaller number until stop is called. No write may
+// fail, and the number may never rise.
 func (w shrunk) reapply(ctx context.Context) (stop func() (applied int, err error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
@@ -260,7 +264,8 @@ func (w shrunk) reapply(ctx context.Context) (stop func() (applied int, err erro
 	}
 }
 
-// opens waits until no more pods may go, which is before the highest one outside the first zone, and lets one of each zone go.
+// opens waits until the scale-down stops before the highest pod outside the uncovered zone. Then it
+// lets one pod of each zone go.
 func (w shrunk) opens(ctx context.Context, l *leaving) (string, error) {
 	pods, err := w.CoreV1().Pods(w.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -279,7 +284,7 @@ func (w shrunk) opens(ctx context.Context, l *leaving) (string, error) {
 	err = kube.Wait(ctx, fmt.Sprintf("the scale-down to stop at %d", floor), func(ctx context.Context) (string, error) {
 		replicas, wanted, err := w.replicas(ctx)
 		if replicas != floor || wanted != strconv.Itoa(storyLeft) {
-			return fmt.Sprintf("it has %d replicas, and %q are wanted", replicas, wanted), err
+			return fmt.Sprintf("it has %d replicas and the annotation wants %q", replicas, wanted), err
 		}
 		return "", err
 	})
@@ -287,23 +292,23 @@ func (w shrunk) opens(ctx context.Context, l *leaving) (string, error) {
 		return "", err
 	}
 	if gone := l.outside(w.uncovered); len(gone) > 0 {
-		return "", fmt.Errorf("%v went, and only pods in %s may", gone, w.uncovered)
+		return "", fmt.Errorf("%v were deleted, but only pods in %s may be", gone, w.uncovered)
 	}
 	stops := fmt.Sprintf(" after it stopped at %d until the budget was edited", floor)
 	return stops, w.Apply(ctx, w.Namespace, strings.Replace(w.budgets, "maxUnavailable: 0", "maxUnavailable: 1", 1))
 }
 
-// leaving sees pods go, by the API alone.
+// leaving records the deletions of pods, by the API alone.
 type leaving struct {
 	stop    func()
 	domains map[string]string // of nodes
 
 	mu    sync.Mutex
 	going map[types.UID]string // the zones of pods that are being deleted
-	gone  map[string][]string  // pods that went or go, by zone
-	// most are those that went at once, mostInZone those of one zone.
+	gone  map[string][]string  // pods that were or are being deleted, by zone
+	// most is the highest number of pods deleted at once, mostInZone that of one zone.
 	most, mostInZone int
-	log              []string // of the pods that went, for people
+	log              []string // descriptions of deleted pods
 }
 
 func (w shrunk) watch(ctx context.Context) (*leaving, error) {
@@ -338,21 +343,21 @@ func (l *leaving) see(pod *corev1.Pod, gone bool) {
 	l.most = max(l.most, len(l.going))
 }
 
-// seen is how many pods went at once, in all and of one zone.
-func (l *leaving) seen() (most, inZone int) {
+// mostAtOnce returns how many pods were deleted at once, in total and of one zone.
+func (l *leaving) mostAtOnce() (most, inZone int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.most, l.mostInZone
 }
 
-// told says which pods went.
-func (l *leaving) told() []string {
+// deletedPods describes the deleted pods.
+func (l *leaving) deletedPods() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.log)
 }
 
-// outside are the pods of other zones that went.
+// outside returns the deleted pods of other zones.
 func (l *leaving) outside(zone string) (names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

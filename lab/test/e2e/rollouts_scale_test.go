@@ -23,7 +23,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// keepsSpread are the annotations of a Deployment whose pods are kept spread over zones, as repaired also
+// These annotations keep the spread of a Deployment's pods over zones; repaired also repairs it
 // after a rolling update.
 var (
 	keepsSpread = fmt.Sprintf("%s: %s", v1alpha1.AnnotationKeepSpread, corev1.LabelTopologyZone)
@@ -38,7 +38,7 @@ type zoned struct {
 	keeps    bool
 }
 
-// apply makes the Deployment, with annotations of its own and more lines of its pods' spec.
+// apply makes the Deployment, with annotations and more lines of its pods' spec.
 func (z zoned) apply(ctx context.Context, annotations string, podSpec ...string) error {
 	var more strings.Builder
 	for _, line := range podSpec {
@@ -62,7 +62,7 @@ spec:
 `, z.name, annotations, z.replicas, shape.AnnotationStartTime, shape.LabelFake, more.String(), z.Namespace))
 }
 
-// all are all pods, those that are being deleted among them.
+// all returns all pods, including terminating ones.
 func (z zoned) all(ctx context.Context) ([]corev1.Pod, error) {
 	list, err := z.CoreV1().Pods(z.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + z.name})
 	if err != nil {
@@ -76,7 +76,8 @@ func (z zoned) patch(ctx context.Context, spec string) error {
 	return err
 }
 
-// rests waits until there are so many pods, all ready and of a version, and no others. It returns how many are in each zone, the most first.
+// rests waits until exactly so many pods exist, all ready and of a version. It returns the number
+// in each zone, the highest first.
 func (z zoned) rests(ctx context.Context, replicas int, version string) (counts []int, err error) {
 	err = kube.Wait(ctx, fmt.Sprintf("%d pods of %s", replicas, z.name), func(ctx context.Context) (string, error) {
 		pods, err := z.all(ctx)
@@ -84,7 +85,7 @@ func (z zoned) rests(ctx context.Context, replicas int, version string) (counts 
 			return "", err
 		}
 		if len(pods) != replicas {
-			return fmt.Sprintf("there are %d", len(pods)), nil
+			return fmt.Sprintf("%d exist", len(pods)), nil
 		}
 		for i := range pods {
 			if pods[i].DeletionTimestamp != nil || !kube.PodReady(&pods[i]) || pods[i].Labels["version"] != version {
@@ -97,7 +98,7 @@ func (z zoned) rests(ctx context.Context, replicas int, version string) (counts 
 	return counts, err
 }
 
-// count counts pods in each zone, the most first.
+// count returns the number of pods in each zone, the highest first.
 func (z zoned) count(pods []corev1.Pod) []int {
 	domains, zones := evictions.Domains(z.Shape), map[string]int{}
 	for _, zone := range z.Zones() {
@@ -113,7 +114,7 @@ func descending(counts []int) []int {
 	return slices.SortedFunc(slices.Values(counts), func(a, b int) int { return cmp.Compare(b, a) })
 }
 
-// best is the best spread that so many of the counted pods can have.
+// best returns the best spread after a scale-down of the counted pods.
 func best(counts []int, replicas int) []int {
 	counts = descending(counts)
 	for range total(counts) - replicas {
@@ -130,8 +131,8 @@ func total(numbers []int) (n int) {
 	return n
 }
 
-// told is how a spread is printed, as 4/3/3.
-func told(counts []int) string {
+// spreadText formats a spread, such as 4/3/3.
+func spreadText(counts []int) string {
 	var parts []string
 	for _, n := range counts {
 		parts = append(parts, strconv.Itoa(n))
@@ -139,15 +140,16 @@ func told(counts []int) string {
 	return strings.Join(parts, "/")
 }
 
-// skew is how the pods are spread before scale-downs.
+// skew is the spread before scale-downs.
 var skew = []int{6, 3, 1}
 
-// place has the pods scheduled to zones so that they are skewed. Until then their gate holds them.
+// place schedules the pods to zones so that they are skewed. A scheduling gate has held them until
+// then.
 func (z zoned) place(ctx context.Context) error {
 	var pods []corev1.Pod
 	err := kube.Wait(ctx, "the pods of "+z.name, func(ctx context.Context) (missing string, err error) {
 		if pods, err = z.all(ctx); err == nil && len(pods) != z.replicas {
-			missing = fmt.Sprintf("there are %d", len(pods))
+			missing = fmt.Sprintf("%d exist", len(pods))
 		}
 		return missing, err
 	})
@@ -168,7 +170,7 @@ func (z zoned) place(ctx context.Context) error {
 	return err
 }
 
-// ordered waits until the deletion costs say that each pod to go is of the zone that then has the most.
+// ordered waits until the deletion costs take each next pod from the zone that then has the most.
 func (z zoned) ordered(ctx context.Context) error {
 	domains := evictions.Domains(z.Shape)
 	return kube.Wait(ctx, "the order of "+z.name, func(ctx context.Context) (string, error) {
@@ -193,7 +195,7 @@ func (z zoned) ordered(ctx context.Context) error {
 	})
 }
 
-// shrinking is a way to scale down, by which a Deployment has these numbers of pods one after the other.
+// shrinking is a way to scale a Deployment down, through these numbers of pods.
 type shrinking struct {
 	name string
 	to   []int
@@ -213,7 +215,7 @@ func shrinkings() []shrinking {
 	}
 }
 
-// autoscaled has a HorizontalPodAutoscaler scale down: one that allows no more pods needs no metrics.
+// autoscaled scales down by a HorizontalPodAutoscaler. Its maximum takes effect without metrics.
 func autoscaled(ctx context.Context, z zoned, replicas int) error {
 	return z.Apply(ctx, z.Namespace, fmt.Sprintf(`
 apiVersion: autoscaling/v2
@@ -250,14 +252,14 @@ func (z zoned) shrink(ctx context.Context, way shrinking) (spreads [][]int, err 
 			return nil, err
 		}
 		if want := best(skew, replicas); z.keeps && !slices.Equal(counts, want) {
-			return nil, fmt.Errorf("%s: %d pods are spread %s, best is %s", z.name, replicas, told(counts), told(want))
+			return nil, fmt.Errorf("%s: %d pods are spread %s, best is %s", z.name, replicas, spreadText(counts), spreadText(want))
 		}
 		spreads = append(spreads, counts)
 	}
 	return spreads, nil
 }
 
-// scaledDown has Deployments of ten skewed pods become smaller, beside some that Vicinity leaves alone.
+// scaledDown scales Deployments of ten skewed pods down, beside some that Vicinity leaves alone.
 func scaledDown(ctx context.Context, s *scene) (string, error) {
 	ways := shrinkings()
 	with, without := make([][][]int, len(ways)), make([][][]int, len(ways))
@@ -270,22 +272,23 @@ func scaledDown(ctx context.Context, s *scene) (string, error) {
 		}
 		return err
 	}))
-	figures := []string{fmt.Sprintf("%d pods spread %s", total(skew), told(skew))}
+	figures := []string{fmt.Sprintf("%d pods spread %s", total(skew), spreadText(skew))}
 	for i, way := range ways {
-		figures = append(figures, fmt.Sprintf("%s: %s (without Vicinity %s)", way.name, tellAll(with[i]), tellAll(without[i])))
+		figures = append(figures, fmt.Sprintf("%s: %s (without Vicinity %s)", way.name, spreadTexts(with[i]), spreadTexts(without[i])))
 	}
 	return strings.Join(figures, "; "), nil
 }
 
-func tellAll(spreads [][]int) string {
+func spreadTexts(spreads [][]int) string {
 	var parts []string
 	for _, counts := range spreads {
-		parts = append(parts, told(counts))
+		parts = append(parts, spreadText(counts))
 	}
 	return strings.Join(parts, " ")
 }
 
-// updatedSpread has Deployments of twelve pods updated after a node was drained, beside some that Vicinity leaves alone.
+// updatedSpread updates Deployments of twelve pods after a node was drained, beside some that
+// Vicinity leaves alone.
 func updatedSpread(ctx context.Context, s *scene) (string, error) {
 	times := 3
 	if soaking() {
@@ -336,7 +339,7 @@ func updatedSpread(ctx context.Context, s *scene) (string, error) {
 		err = kube.Wait(ctx, "the repair of "+z.name, func(ctx context.Context) (string, error) {
 			counts, err := z.rests(ctx, replicas, "2")
 			if err == nil && counts[0] > counts[len(counts)-1]+1 {
-				return told(counts), nil
+				return spreadText(counts), nil
 			}
 			return "", err
 		})
@@ -347,16 +350,17 @@ func updatedSpread(ctx context.Context, s *scene) (string, error) {
 	}))
 	figures := map[bool][]string{}
 	for i, z := range all {
-		figures[z.keeps] = append(figures[z.keeps], fmt.Sprintf("%s to %s", told(before[i]), told(after[i])))
+		figures[z.keeps] = append(figures[z.keeps], fmt.Sprintf("%s to %s", spreadText(before[i]), spreadText(after[i])))
 	}
-	return fmt.Sprintf("after the rolling update of %d pods without Vicinity: %s; with: %s, and at most one pod from the best within %.0f s", replicas,
+	return fmt.Sprintf("after the rolling update of %d pods without Vicinity: %s; with: %s, at most one pod from the best spread within %.0f s", replicas,
 		strings.Join(figures[false], ", "), strings.Join(figures[true], ", "), longest.Seconds()), nil
 }
 
-// ordinalSizes are what a StatefulSet whose ordinals take turns has one after the other.
+// ordinalSizes are the sizes of a StatefulSet during the promise.
 var ordinalSizes = []int{7, 4, 2}
 
-// ordinalsSpread has a StatefulSet whose pods are made at once scaled down, beside one that Vicinity leaves alone.
+// ordinalsSpread scales down a StatefulSet whose pods are made at once, beside one that Vicinity
+// leaves alone.
 func ordinalsSpread(ctx context.Context, s *scene) (string, error) {
 	sets := []zoned{{s.field(), "turns", ordinalSizes[0], true}, {s.field(), "plain", ordinalSizes[0], false}}
 	spreads := make([][][]int, len(sets))
@@ -364,11 +368,11 @@ func ordinalsSpread(ctx context.Context, s *scene) (string, error) {
 		spreads[i], err = sets[i].shrinkOrdinals(ctx)
 		return err
 	}))
-	return fmt.Sprintf("%d, %d and %d pods are %s (without the annotation %s)", ordinalSizes[0], ordinalSizes[1], ordinalSizes[2], tellAll(spreads[0]), tellAll(spreads[1])), nil
+	return fmt.Sprintf("%d, %d and %d pods are %s (without the annotation %s)", ordinalSizes[0], ordinalSizes[1], ordinalSizes[2], spreadTexts(spreads[0]), spreadTexts(spreads[1])), nil
 }
 
-// shrinkOrdinals makes a StatefulSet, scales it down, and returns the spread of each size. Of one that keeps its spread
-// each has to be the best that so many pods can have.
+// shrinkOrdinals makes a StatefulSet, scales it down, and returns the spread of each size. With the
+// annotation each spread must be the best possible.
 func (z zoned) shrinkOrdinals(ctx context.Context) (spreads [][]int, err error) {
 	annotations := fmt.Sprintf("%s: 500ms", shape.AnnotationStartTime)
 	if z.keeps {
@@ -410,7 +414,7 @@ spec:
 			want[i%zones]++
 		}
 		if z.keeps && !slices.Equal(counts, want) {
-			return nil, fmt.Errorf("%d pods of %s are spread %s, best is %s", replicas, z.name, told(counts), told(want))
+			return nil, fmt.Errorf("%d pods of %s are spread %s, best is %s", replicas, z.name, spreadText(counts), spreadText(want))
 		}
 		spreads = append(spreads, counts)
 	}

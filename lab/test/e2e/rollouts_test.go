@@ -23,7 +23,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// rolloutsArea is how updates go by failure domain, and scale-downs keep the spread.
+// rolloutsArea covers updates by failure domain, and scale-downs that keep the spread.
 func rolloutsArea() area {
 	return area{
 		name:  "rollouts",
@@ -69,13 +69,13 @@ const rolledPods = `
       containers: [{name: main, image: none}]
 `
 
-// workloadOf is the manifest of a workload with three pods in each zone.
+// workloadOf returns the manifest of a workload with three pods in each zone.
 func workloadOf(kind string) string {
 	head := "apiVersion: apps/v1\nkind: " + kind + "\nmetadata: {name: db}\nspec:\n"
 	switch kind {
 	case ofStatefulSet:
 		return head + "  serviceName: db\n  replicas: 9\n  podManagementPolicy: Parallel" + rolledPods +
-			// A zone whose nodes the pods may not use is still one that has too few.
+			// Zones whose nodes the pods may not use count for the spread too.
 			`      topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, nodeAffinityPolicy: Ignore, labelSelector: {matchLabels: {app: db}}}]
 `
 	case ofDeployment:
@@ -89,7 +89,8 @@ func workloadOf(kind string) string {
 	return head + rolledPods
 }
 
-// roll makes a workload with three pods in each zone, and a DomainRollout that begins in the second zone, with more lines of its spec.
+// roll makes a workload with three pods in each zone, and a DomainRollout that begins in the second
+// zone. spec adds lines to its spec.
 func (s *scene) roll(ctx context.Context, kind string, spec ...string) (*rolled, error) {
 	r := &rolled{Field: s.field(), kind: kind, name: "db", pods: 9}
 	manifest := workloadOf(kind)
@@ -119,7 +120,7 @@ func (r *rolled) healthy(ctx context.Context) error {
 	return kube.Wait(ctx, "the pods to be ready", func(ctx context.Context) (string, error) {
 		pods, err := r.Pods(ctx, r.name, "")
 		if err == nil && len(pods) != r.pods {
-			return fmt.Sprintf("%d of %d are", len(pods), r.pods), nil
+			return fmt.Sprintf("%d of %d are ready", len(pods), r.pods), nil
 		}
 		return "", err
 	})
@@ -134,13 +135,13 @@ func (r *rolled) rollout(ctx context.Context, name string) (*v1alpha1.DomainRoll
 	return d, json.Unmarshal(text, d)
 }
 
-// phase waits until the rollout, as it is now wanted, is in a phase.
+// phase waits until the rollout is in a phase and has observed its current spec.
 func (r *rolled) phase(ctx context.Context, phase v1alpha1.RolloutPhase) (d *v1alpha1.DomainRollout, err error) {
-	return r.says(ctx, string(phase), func(d *v1alpha1.DomainRollout) bool { return d.Status.Phase == phase })
+	return r.waitUntil(ctx, string(phase), func(d *v1alpha1.DomainRollout) bool { return d.Status.Phase == phase })
 }
 
-// says waits until the rollout says something, of its spec as it is.
-func (r *rolled) says(ctx context.Context, what string, is func(*v1alpha1.DomainRollout) bool) (d *v1alpha1.DomainRollout, err error) {
+// waitUntil waits until the rollout meets a condition and has observed its current spec.
+func (r *rolled) waitUntil(ctx context.Context, what string, is func(*v1alpha1.DomainRollout) bool) (d *v1alpha1.DomainRollout, err error) {
 	err = kube.Wait(ctx, "the rollout to be "+what, func(ctx context.Context) (string, error) {
 		if d, err = r.rollout(ctx, r.name); err != nil {
 			return "", err
@@ -153,14 +154,14 @@ func (r *rolled) says(ctx context.Context, what string, is func(*v1alpha1.Domain
 	return d, err
 }
 
-// update gives the workload another template.
+// update changes the template of the workload.
 func (r *rolled) update(ctx context.Context, version, startTime, more string) error {
 	body := fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"version":%q},"annotations":{%q:%q}}%s}}}`, version, shape.AnnotationStartTime, startTime, more)
 	resource := strings.ToLower(r.kind) + "s"
 	return r.AppsV1().RESTClient().Patch(types.StrategicMergePatchType).Namespace(r.Namespace).Resource(resource).Name(r.name).Body([]byte(body)).Do(ctx).Error()
 }
 
-// edit changes the rollout.
+// edit patches the spec of the rollout.
 func (r *rolled) edit(ctx context.Context, spec string) error {
 	return r.CoreV1().RESTClient().Patch(types.MergePatchType).
 		AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/" + r.Namespace + "/domainrollouts/" + r.name).Body([]byte(`{"spec":` + spec + `}`)).Do(ctx).Error()
@@ -193,33 +194,34 @@ func (r *rolled) updated(ctx context.Context, version string) error {
 			if err != nil {
 				return "", err
 			}
-			return fmt.Sprintf("%d of %d are; %s: %s", n, r.pods, d.Status.Phase, d.Status.WaitingFor), nil
+			return fmt.Sprintf("%d of %d are updated; %s: %s", n, r.pods, d.Status.Phase, d.Status.WaitingFor), nil
 		}
 		return "", nil
 	})
 }
 
-// observer sees pods of a workload go and come, by the API alone.
+// observer records deletions and arrivals of a workload's pods, by the API alone.
 type observer struct {
 	stop    func()
 	domains map[string]string // of nodes
 
 	mu   sync.Mutex
 	pods map[types.UID]*corev1.Pod
-	// expected are the pods of each zone.
-	expected map[string]int
-	most     map[string]int // that were down at a time in each zone
-	zones    int            // most zones with pods down at a time
-	down     []string       // those pods, for people
-	order    []string       // in which zones' pods went, each as often as it was its turn
-	came     []string       // in which zones pods were scheduled, likewise
+	// expected is the number of pods of each zone.
+	expected  map[string]int
+	most      map[string]int // most pods of each zone that were down at the same time
+	zones     int            // most zones with pods down at the same time
+	down      []string       // descriptions of these pods
+	order     []string       // the zones of deleted pods, in turns
+	scheduled []string       // the zones of scheduled pods, in turns
 }
 
-// watchPods tells of each pod of a field that is there, comes, changes or is gone, until the context ends.
+// watchPods calls see for each pod of a field that exists, is added, changes or is deleted, until
+// the context ends.
 func watchPods(ctx context.Context, f *evictions.Field, selector string, see func(pod *corev1.Pod, gone bool)) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(f.Client, 0, informers.WithNamespace(f.Namespace),
 		informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = selector }))
-	tell := func(object any, gone bool) {
+	forward := func(object any, gone bool) {
 		if tombstone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 			object = tombstone.Obj
 		}
@@ -228,9 +230,9 @@ func watchPods(ctx context.Context, f *evictions.Field, selector string, see fun
 		}
 	}
 	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { tell(object, false) },
-		UpdateFunc: func(_, object any) { tell(object, false) },
-		DeleteFunc: func(object any) { tell(object, true) },
+		AddFunc:    func(object any) { forward(object, false) },
+		UpdateFunc: func(_, object any) { forward(object, false) },
+		DeleteFunc: func(object any) { forward(object, true) },
 	})
 	if err != nil {
 		return err
@@ -244,7 +246,7 @@ func watchPods(ctx context.Context, f *evictions.Field, selector string, see fun
 	return nil
 }
 
-// observe follows the pods from now on, when all of them are ready.
+// observe follows the pods, and returns when all are ready.
 func (r *rolled) observe(ctx context.Context) (*observer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	o := &observer{stop: cancel, domains: evictions.Domains(r.Shape), pods: map[types.UID]*corev1.Pod{}, most: map[string]int{}}
@@ -259,7 +261,7 @@ func (r *rolled) observe(ctx context.Context) (*observer, error) {
 			o.expected = up
 			return "", nil
 		}
-		return fmt.Sprintf("%d of %d are", sum(o.up()), r.pods), nil
+		return fmt.Sprintf("%d of %d are ready", sum(o.up()), r.pods), nil
 	})
 	if err != nil {
 		cancel()
@@ -274,7 +276,7 @@ func sum(of map[string]int) (n int) {
 	return n
 }
 
-// up are the pods that are ready and stay, by zone.
+// up returns the number of pods that are ready and stay, by zone.
 func (o *observer) up() map[string]int {
 	found := map[string]int{}
 	for _, pod := range o.pods {
@@ -293,7 +295,7 @@ func (o *observer) see(pod *corev1.Pod, gone bool) {
 		o.order = inTurn(o.order, o.domains[pod.Spec.NodeName])
 	}
 	if hadNode := before != nil && before.Spec.NodeName != ""; !hadNode && pod.Spec.NodeName != "" && o.expected != nil {
-		o.came = inTurn(o.came, o.domains[pod.Spec.NodeName])
+		o.scheduled = inTurn(o.scheduled, o.domains[pod.Spec.NodeName])
 	}
 	if o.pods[pod.UID] = pod; gone {
 		delete(o.pods, pod.UID)
@@ -313,7 +315,7 @@ func (o *observer) see(pod *corev1.Pod, gone bool) {
 	}
 }
 
-// notUp says of the pods that are there why they are not up.
+// notUp describes why pods are not up.
 func (o *observer) notUp() (found []string) {
 	for _, pod := range o.pods {
 		switch zone := o.domains[pod.Spec.NodeName]; {
@@ -332,7 +334,7 @@ func (o *observer) notUp() (found []string) {
 	return found
 }
 
-// inTurn adds a zone, unless it is the last one already.
+// inTurn appends a zone, unless it is the last one already.
 func inTurn(zones []string, zone string) []string {
 	if last := len(zones) - 1; last >= 0 && zones[last] == zone {
 		return zones
@@ -340,38 +342,39 @@ func inTurn(zones []string, zone string) []string {
 	return append(zones, zone)
 }
 
-// seen is what an observer saw.
-type seen struct {
-	order, came []string
-	most, zones int // of one zone, and of zones
-	down        []string
+// observation has the records of an observer.
+type observation struct {
+	order, scheduled []string
+	most, zones      int // most pods of one zone down, most zones with pods down
+	down             []string
 }
 
-// since is what was seen since the last look.
-func (o *observer) since() seen {
+// since returns the records since the last call.
+func (o *observer) since() observation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	found := seen{order: o.order, came: o.came, zones: o.zones, down: o.down}
+	found := observation{order: o.order, scheduled: o.scheduled, zones: o.zones, down: o.down}
 	for most := range maps.Values(o.most) {
 		found.most = max(found.most, most)
 	}
-	o.order, o.came, o.zones, o.down, o.most = nil, nil, 0, nil, map[string]int{}
+	o.order, o.scheduled, o.zones, o.down, o.most = nil, nil, 0, nil, map[string]int{}
 	return found
 }
 
-// within is an error if more pods of a zone were down than allowed, or two zones, or if they went in another order, or if pods
-// came in other zones than those or in another order.
-func (s seen) within(most int, order ...string) error {
+// within returns an error if more pods of a zone than most or more than one zone were down, if
+// zones were updated in another order, or if pods were scheduled to other zones or in another
+// order.
+func (s observation) within(most int, order ...string) error {
 	if s.most > most || s.zones > 1 {
-		return fmt.Errorf("%d pods of a zone and %d zones were down at a time, want %d and 1 at most: %s", s.most, s.zones, most, strings.Join(s.down, ", "))
+		return fmt.Errorf("%d pods of a zone and %d zones were down at the same time, want at most %d and 1: %s", s.most, s.zones, most, strings.Join(s.down, ", "))
 	}
 	if !slices.Equal(s.order, order) {
 		return fmt.Errorf("zones were updated in the order %v, want %v", s.order, order)
 	}
-	for _, zone := range s.came {
+	for _, zone := range s.scheduled {
 		at := slices.Index(order, zone)
 		if at < 0 {
-			return fmt.Errorf("pods came in the zones %v, want %v in this order", s.came, s.order)
+			return fmt.Errorf("pods were scheduled to the zones %v, want %v in this order", s.scheduled, s.order)
 		}
 		order = order[at+1:]
 	}

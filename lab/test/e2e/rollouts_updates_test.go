@@ -19,7 +19,8 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// inNamespace is the scene with a namespace of its own, for a part of a promise that runs beside others.
+// inNamespace calls do with the scene in a new namespace, for a part of a promise that runs beside
+// others.
 func (s *scene) inNamespace(ctx context.Context, name string, do func(context.Context, *scene) error) (err error) {
 	part := *s
 	if part.namespace, err = s.MakeNamespace(ctx, name); err != nil {
@@ -29,7 +30,7 @@ func (s *scene) inNamespace(ctx context.Context, name string, do func(context.Co
 	return do(ctx, &part)
 }
 
-// withEach does something with a workload of each kind, beside each other.
+// withEach calls do for each kind of workload at the same time.
 func (s *scene) withEach(ctx context.Context, do func(context.Context, *scene, string) error) error {
 	kinds := []string{ofStatefulSet, ofDaemonSet, ofDeployment}
 	return meter.InParallel(ctx, len(kinds), len(kinds), func(ctx context.Context, i int) error {
@@ -42,13 +43,13 @@ func (s *scene) withEach(ctx context.Context, do func(context.Context, *scene, s
 	})
 }
 
-// followed is a workload whose pods are seen.
+// followed is a workload with an observer of its pods.
 type followed struct {
 	*rolled
 	*observer
 }
 
-// withBoth makes workloads of two kinds that something happens to at the same time.
+// withBoth makes two workloads that change at the same time.
 func (s *scene) withBoth(ctx context.Context, kinds [2]string, spec []string, do func(a, b followed) error) error {
 	return s.inNamespace(ctx, strings.ToLower(kinds[0]), func(ctx context.Context, one *scene) error {
 		return s.inNamespace(ctx, strings.ToLower(kinds[1]), func(ctx context.Context, other *scene) error {
@@ -70,10 +71,10 @@ func (s *scene) withBoth(ctx context.Context, kinds [2]string, spec []string, do
 	})
 }
 
-// rolledByDomain updates workloads zone by zone, then once more while the controller that leads is ended whenever the status of a
-// rollout changes.
+// rolledByDomain updates workloads zone by zone. Then it updates two of them again while the
+// leading controller is ended whenever the status of a rollout changes.
 func rolledByDomain(ctx context.Context, s *scene) (string, error) {
-	var first seen
+	var first observation
 	check(s.withEach(ctx, func(ctx context.Context, part *scene, kind string) error {
 		r, err := part.roll(ctx, kind, "maxUnavailable: 2")
 		if err != nil {
@@ -94,7 +95,8 @@ func rolledByDomain(ctx context.Context, s *scene) (string, error) {
 		return found.within(2, r.inOrder()...)
 	}))
 	ends := 0
-	// The gate slows the updates down, or else they would be over before the controller was ended often.
+	// The gate slows the updates down, so that they do not end before the controller was ended
+	// several times.
 	spec := []string{"maxUnavailable: 2", "healthGate: {readyFor: 2s}"}
 	err := s.withBoth(ctx, [2]string{ofStatefulSet, ofDeployment}, spec, func(a, b followed) (err error) {
 		if err := errors.Join(a.update(ctx, "2", "500ms", ""), b.update(ctx, "2", "500ms", "")); err != nil {
@@ -107,22 +109,23 @@ func rolledByDomain(ctx context.Context, s *scene) (string, error) {
 			return err
 		}
 		if ends < 3 {
-			return fmt.Errorf("the controller was ended %d times, want 3 at least", ends)
+			return fmt.Errorf("the controller was ended %d times, want at least 3", ends)
 		}
 		return errors.Join(a.since().within(2, a.inOrder()...), b.since().within(2, b.inOrder()...))
 	})
-	return fmt.Sprintf("a StatefulSet, a DaemonSet and a Deployment by zones %v, %d pods of one zone down at most; the StatefulSet and the Deployment again so while the leading controller was killed once and deleted %d times",
+	return fmt.Sprintf("a StatefulSet, a DaemonSet and a Deployment by zones %v, %d pods of one zone down at most; the StatefulSet and the Deployment once more while the leading controller was killed once and deleted %d times",
 		first.order, first.most, ends-1), err
 }
 
-// inOrder are the zones as rollouts update them.
+// inOrder returns the zones in the order of the rollouts.
 func (r *rolled) inOrder() []string {
 	zones := r.Zones()
 	return []string{zones[1], zones[0], zones[2]}
 }
 
-// endAtEveryStep ends the controller that leads each time that the status of a rollout has changed, until all are complete. The first
-// one is killed, so that its lease has to run out. The others are deleted and give it back, so that the next one leads soon.
+// endAtEveryStep ends the leading controller whenever the status of a rollout has changed, until
+// all are complete. The first is killed, so that its Lease must expire. The others are deleted and
+// release the Lease, so that the next one leads soon.
 func (s *scene) endAtEveryStep(ctx context.Context, rollouts ...*rolled) (ends int, err error) {
 	before := map[*rolled]string{}
 	err = kube.Wait(ctx, "the rollouts to be complete", func(ctx context.Context) (string, error) {
@@ -161,26 +164,26 @@ func (s *scene) endAtEveryStep(ctx context.Context, rollouts ...*rolled) (ends i
 	return ends, errors.Join(err, s.vicinityWorks(ctx))
 }
 
-// badRevision has a revision that is bad in the second zone, and beside it one that is bad everywhere: the rollout stops there,
-// and a rollback restores.
+// badRevision tries a revision that is bad in the second zone, and beside it one that is bad
+// everywhere. The rollout stops there, and a rollback restores the old revision.
 func badRevision(ctx context.Context, s *scene) (figure string, err error) {
 	var waits string
 	parts := []func(context.Context, *scene, string) error{
 		func(ctx context.Context, part *scene, kind string) error {
-			said, err := part.badInSecondZone(ctx, kind)
+			found, err := part.badInSecondZone(ctx, kind)
 			if kind == ofStatefulSet {
-				waits = said
+				waits = found
 			}
 			return err
 		},
 		func(ctx context.Context, part *scene, kind string) error { return part.neverReady(ctx, kind) },
 	}
 	err = meter.InParallel(ctx, len(parts), len(parts), func(ctx context.Context, i int) error { return s.withEach(ctx, parts[i]) })
-	return fmt.Sprintf("in the second zone it stops (%q) and a rollback restores; of pods that are never ready one was made, under a budget of one, and the rollback got past it; a Deployment keeps the old pods", waits), err
+	return fmt.Sprintf("in the second zone it stops (%q) and a rollback restores; of pods that are never ready only one was made, under a budget of one, and the rollback replaced it; a Deployment keeps the old pods", waits), err
 }
 
-// badInSecondZone has a revision whose pods cannot run in the second zone of the order: a blocker runs there, and they keep away from
-// its zone. It returns what the rollout waits for.
+// badInSecondZone tries a revision whose pods cannot run in the second zone of the order: they keep
+// away from the zone of a blocker. It returns the reason for which the rollout waits.
 func (s *scene) badInSecondZone(ctx context.Context, kind string) (waits string, err error) {
 	zones := s.field().Zones()
 	const blocker = `
@@ -217,13 +220,13 @@ spec:
 		return "", fmt.Errorf("the failure is %+v, want one in %s", f, zones[0])
 	}
 	want := []string{zones[1], zones[0]}
-	if kind == ofDeployment { // no pod goes before another one has come
+	if kind == ofDeployment { // no pod is deleted before its replacement is ready
 		want = want[:1]
 	}
 	if err := o.since().within(3, want...); err != nil {
 		return "", err
 	}
-	// It stays as it is: a person has to look.
+	// The rollout waits until a user decides.
 	if err := r.edit(ctx, fmt.Sprintf(`{"stop":{"revision":%q,"action":"Rollback"},"healthGate":null}`, d.Status.Revision)); err != nil {
 		return "", err
 	}
@@ -238,12 +241,12 @@ spec:
 		return "", fmt.Errorf("%s was rolled back to %s, and the revision is %s with %v abandoned", d.Status.Revision, d.Status.PreviousRevision, st.Revision, st.AbandonedRevisions)
 	}
 	if slices.Contains(o.since().order, zones[2]) {
-		return "", fmt.Errorf("a pod of %s went, which the rollout had not come to", zones[2])
+		return "", fmt.Errorf("a pod of %s was deleted, which the rollout had not reached", zones[2])
 	}
 	return d.Status.WaitingFor, nil
 }
 
-// neverReady has a revision whose pods are never ready, under a budget that they use up.
+// neverReady tries a revision whose pods are never ready, under a budget that one of them uses up.
 func (s *scene) neverReady(ctx context.Context, kind string) error {
 	r, err := s.roll(ctx, kind, "healthGate: {progressDeadline: 6s}", "onFailure: Rollback", "maxUnavailable: 2")
 	if err != nil {
@@ -263,8 +266,8 @@ func (s *scene) neverReady(ctx context.Context, kind string) error {
 	if err := r.update(ctx, "2", "1h", ""); err != nil {
 		return err
 	}
-	// A Deployment has all its old pods, so that it is rolled back at once.
-	_, err = r.says(ctx, "rolling back", func(d *v1alpha1.DomainRollout) bool {
+	// A Deployment keeps all its old pods, so that its rollback may be over before it is seen.
+	_, err = r.waitUntil(ctx, "rolling back", func(d *v1alpha1.DomainRollout) bool {
 		return d.Status.RollingBack || kind == ofDeployment && len(d.Status.AbandonedRevisions) > 0
 	})
 	if err != nil {
@@ -288,7 +291,7 @@ metadata: {name: db}
 spec: {selector: {matchLabels: {app: db}}, maxUnavailable: 1}
 `
 
-// workloadOfStories is the YAML of a workload that is updated under the budgets of the stories, from the documentation.
+// workloadOfStories returns the YAML of a workload for the stories, from the documentation.
 func workloadOfStories(kind string) (string, error) {
 	text, err := os.ReadFile(root + "/docs/rollouts.md")
 	if err != nil {
@@ -302,7 +305,7 @@ func workloadOfStories(kind string) (string, error) {
 	return block, nil
 }
 
-// budgetsOfStory are the budgets of a story, without its workload.
+// budgetsOfStory returns the budgets of a story, without its workload.
 func budgetsOfStory(number int) (string, error) {
 	text, err := story(number)
 	if err != nil {
@@ -320,30 +323,31 @@ func budgetsOfStory(number int) (string, error) {
 	return strings.Join(budgets, "---\n"), nil
 }
 
-// storiesOfUpdates has the proposal's stories, as the documentation writes them, hold for updates of a StatefulSet, the first also for a
-// DaemonSet and the fourth for a Deployment; in the long form all for each kind.
+// storiesOfUpdates checks that the proposal's stories, as documented, hold for updates of a
+// StatefulSet. The first also holds for a DaemonSet and the fourth for a Deployment; the long form
+// checks all for each kind.
 func storiesOfUpdates(ctx context.Context, s *scene) (string, error) {
-	type telling struct {
+	type storyCase struct {
 		number int
 		kind   string
 	}
-	tellings := []telling{{1, ofStatefulSet}, {2, ofStatefulSet}, {3, ofStatefulSet}, {4, ofStatefulSet}, {1, ofDaemonSet}, {4, ofDeployment}}
-	told := "stories 1 to 4 of a StatefulSet, 1 of a DaemonSet, 4 of a Deployment"
+	cases := []storyCase{{1, ofStatefulSet}, {2, ofStatefulSet}, {3, ofStatefulSet}, {4, ofStatefulSet}, {1, ofDaemonSet}, {4, ofDeployment}}
+	covered := "stories 1 to 4 of a StatefulSet, 1 of a DaemonSet, 4 of a Deployment"
 	if soaking() {
-		tellings, told = nil, "stories 1 to 4, each of a StatefulSet, a DaemonSet and a Deployment"
+		cases, covered = nil, "stories 1 to 4, each of a StatefulSet, a DaemonSet and a Deployment"
 		for _, kind := range []string{ofStatefulSet, ofDaemonSet, ofDeployment} {
 			for number := range 4 {
-				tellings = append(tellings, telling{number + 1, kind})
+				cases = append(cases, storyCase{number + 1, kind})
 			}
 		}
 	}
 	var mu sync.Mutex
 	most := 0
 	stopped := ""
-	err := meter.InParallel(ctx, len(tellings), len(tellings), func(ctx context.Context, i int) error {
-		t := tellings[i]
+	err := meter.InParallel(ctx, len(cases), len(cases), func(ctx context.Context, i int) error {
+		t := cases[i]
 		return s.inNamespace(ctx, fmt.Sprintf("story-%d", t.number), func(ctx context.Context, part *scene) error {
-			found, waits, err := part.tellOfUpdate(ctx, t.number, t.kind)
+			found, waits, err := part.updateStory(ctx, t.number, t.kind)
 			if err != nil {
 				return fmt.Errorf("story %d with a %s: %w", t.number, t.kind, err)
 			}
@@ -356,66 +360,66 @@ func storiesOfUpdates(ctx context.Context, s *scene) (string, error) {
 			return nil
 		})
 	})
-	return fmt.Sprintf("%s: %d pods of a zone down at most; in the first one the rollout %s, and goes on as the budget is edited", told, most, stopped), err
+	return fmt.Sprintf("%s: %d pods of a zone down at most; in story 1 the rollout %s, and goes on after the budget is edited", covered, most, stopped), err
 }
 
-// tellOfUpdate updates a workload of the stories under the budgets of one.
-func (s *scene) tellOfUpdate(ctx context.Context, number int, kind string) (found seen, waits string, err error) {
+// updateStory updates a workload under the budgets of a story.
+func (s *scene) updateStory(ctx context.Context, number int, kind string) (found observation, waits string, err error) {
 	workload, err := workloadOfStories(kind)
 	if err != nil {
-		return seen{}, "", err
+		return observation{}, "", err
 	}
 	budgets, err := budgetsOfStory(number)
 	if err != nil {
-		return seen{}, "", err
+		return observation{}, "", err
 	}
 	r := &rolled{Field: s.field(), kind: kind, name: "foo", pods: map[string]int{ofStatefulSet: 6, ofDaemonSet: 12, ofDeployment: 6}[kind]}
 	if err := r.Apply(ctx, r.Namespace, workload+"---\n"+budgets); err != nil {
-		return seen{}, "", err
+		return observation{}, "", err
 	}
 	if err := errors.Join(r.healthy(ctx), r.AtRest(ctx)); err != nil {
-		return seen{}, "", err
+		return observation{}, "", err
 	}
 	if _, err := r.phase(ctx, v1alpha1.PhaseComplete); err != nil {
-		return seen{}, "", err
+		return observation{}, "", err
 	}
 	o, err := r.observe(ctx)
 	if err != nil {
-		return seen{}, "", err
+		return observation{}, "", err
 	}
 	defer o.stop()
 	h, err := r.Follow(ctx)
 	if err != nil {
-		return seen{}, "", err
+		return observation{}, "", err
 	}
 	defer h.Stop()
 	if err := r.update(ctx, "2", "0s", ""); err != nil {
-		return seen{}, "", err
+		return observation{}, "", err
 	}
 	zones := r.Zones()
 	if number == 1 {
 		for i, zone := range zones[1:] {
 			d, err := r.stopsBefore(ctx, zone)
 			if err != nil {
-				return seen{}, "", err
+				return observation{}, "", err
 			}
 			if i == 0 {
 				waits = d.Status.WaitingFor
 			}
-			// One more zone is not covered any more.
+			// One more zone is uncovered.
 			budgets = strings.Replace(budgets, "- "+zones[0]+"\n", "- "+zones[0]+"\n      - "+zone+"\n", 1)
 			if err := r.Apply(ctx, r.Namespace, budgets); err != nil {
-				return seen{}, "", err
+				return observation{}, "", err
 			}
 		}
 		if err := r.completes(ctx, "2"); err != nil {
-			return seen{}, "", err
+			return observation{}, "", err
 		}
 		found = o.since()
 		return found, waits, found.within(r.pods, zones...)
 	}
 	if err := r.completes(ctx, "2"); err != nil {
-		return seen{}, "", err
+		return observation{}, "", err
 	}
 	expected, domains := map[string]int{"app-pdb": r.pods}, map[string]string{}
 	for _, zone := range zones {
@@ -425,15 +429,16 @@ func (s *scene) tellOfUpdate(ctx context.Context, number int, kind string) (foun
 		domains = map[string]string{zones[0]: "all", zones[1]: "all", zones[2]: "all"}
 	}
 	if _, err := r.JudgeBy(ctx, h, domains, expected); err != nil {
-		return seen{}, "", err
+		return observation{}, "", err
 	}
 	found = o.since()
 	return found, "", found.within(1, zones...)
 }
 
-// stopsBefore waits until the budget keeps the rollout from a zone, with the zones before it updated and none of its pods gone.
+// stopsBefore waits until the budget stops the rollout before a zone: the zones before it are
+// updated, and none of its pods is.
 func (r *rolled) stopsBefore(ctx context.Context, zone string) (*v1alpha1.DomainRollout, error) {
-	return r.says(ctx, "kept from "+zone, func(d *v1alpha1.DomainRollout) bool {
+	return r.waitUntil(ctx, "kept from "+zone, func(d *v1alpha1.DomainRollout) bool {
 		before := true
 		for _, domain := range d.Status.Domains {
 			switch {
@@ -450,9 +455,10 @@ func (r *rolled) stopsBefore(ctx context.Context, zone string) (*v1alpha1.Domain
 	})
 }
 
-// updatesCompared updates a StatefulSet by a DomainRollout and by its own rolling update, in the long form also by a controller of the
-// test that evicts whatever it is let, and one pod at a time. A DomainRollout and that controller disturb one zone at a time, and none
-// sends requests without end.
+// updatesCompared updates a StatefulSet by a DomainRollout and by its own rolling update. The long
+// form adds a controller that evicts every pod that budgets permit, and a rolling update of one pod
+// at a time. A DomainRollout and that controller disturb one zone at a time, with a bounded number
+// of requests.
 func updatesCompared(ctx context.Context, s *scene) (string, error) {
 	pods, startTime, updaters := 27, time.Second, []evictions.Updater{evictions.ByRollout, evictions.ByNativeMax}
 	if soaking() {
@@ -479,11 +485,12 @@ func updatesCompared(ctx context.Context, s *scene) (string, error) {
 		}
 		text += fmt.Sprintf("%s %.0f s, %d zones down at most, %.1f API calls a pod; ", by, figures.Whole().Seconds(), figures.Waves.MostDomains, figures.CallsPerPod())
 	}
-	// An eviction takes a request of its own, the write of its condition, and its part of a reservation and of the status.
+	// An eviction costs one request, the write of the pod's condition, and a part of the writes of
+	// reservations and status.
 	const more = 20
 	for _, by := range []evictions.Updater{evictions.ByRollout, evictions.ByEvictor} {
 		if calls[by] > calls[evictions.ByNativeMax]+more {
-			return "", errors.New(text + "which is too many API calls")
+			return "", errors.New(text + "too many API calls")
 		}
 	}
 	return fmt.Sprintf("%sof %d pods", text, pods), nil

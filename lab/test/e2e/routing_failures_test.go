@@ -24,13 +24,13 @@ import (
 type ledger struct {
 	mu       sync.Mutex
 	events   map[string]int
-	moves    map[string]int // endpoints that stayed, and changed the zones that use them
+	moves    map[string]int // endpoints that other zones use now
 	slices   map[string]*discoveryv1.EndpointSlice
 	watching chan struct{}
 	stop     context.CancelFunc
 }
 
-// watchSlices begins a ledger.
+// watchSlices starts a ledger.
 func (s *scene) watchSlices(ctx context.Context) (*ledger, error) {
 	ctx, stop := context.WithCancel(ctx)
 	l := &ledger{
@@ -81,7 +81,7 @@ func (l *ledger) take(event watch.Event) {
 	l.slices[slice.Name] = slice
 }
 
-// hintsOf are the zones that hints name, by address.
+// hintsOf returns the zones in the hints, by address.
 func hintsOf(slice *discoveryv1.EndpointSlice) map[string]string {
 	hints := map[string]string{}
 	if slice == nil {
@@ -102,24 +102,24 @@ func hintsOf(slice *discoveryv1.EndpointSlice) map[string]string {
 	return hints
 }
 
-// end stops the ledger. Its counts can be read then.
+// end stops the ledger. After that its counts can be read.
 func (l *ledger) end() {
 	l.stop()
 	<-l.watching
 }
 
-// count is the number of events of a Service so far.
+// count returns the number of events of a Service so far.
 func (l *ledger) count(service string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.events[service]
 }
 
-// quiet waits until the slices of "echo" have not changed for a while: no two controllers
-// revert each other's writes.
+// quiet waits until the slices of "echo" have not changed for a while: no two controllers revert
+// each other's writes.
 func (l *ledger) quiet(ctx context.Context) error {
 	last, since := l.count("echo"), time.Now()
-	return kube.Wait(ctx, fmt.Sprintf("the slices of echo to be left alone for %s", settleTime), func(context.Context) (string, error) {
+	return kube.Wait(ctx, fmt.Sprintf("the slices of echo to stay unchanged for %s", settleTime), func(context.Context) (string, error) {
 		if now := l.count("echo"); now != last {
 			last, since = now, time.Now()
 		}
@@ -130,10 +130,10 @@ func (l *ledger) quiet(ctx context.Context) error {
 	})
 }
 
-// settleTime is longer than the pauses of upstream's controller and ours.
+// settleTime exceeds the pauses of Kubernetes' controller and of Vicinity's.
 const settleTime = 2500 * time.Millisecond
 
-// twin is a Service for the same pods as "echo", which says something else.
+// twin returns a Service with the pods of "echo" and other annotations.
 func twin(name, annotations string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service
@@ -145,8 +145,8 @@ spec:
 `, name, annotations)
 }
 
-// rollingUpdate restarts all pods, and counts the effect on a Service routed by Vicinity,
-// one routed by upstream, and one that is not routed.
+// rollingUpdate restarts all pods, and counts the effects on a Service that Vicinity routes, on one
+// that Kubernetes routes, and on one without routing.
 func rollingUpdate(ctx context.Context, s *scene) (string, error) {
 	check(s.route(ctx, 12, preferZone))
 	check(s.Apply(ctx, s.namespace, twin("auto", `service.kubernetes.io/topology-mode: Auto`)+"---\n"+twin("plain", "")))
@@ -157,7 +157,7 @@ func rollingUpdate(ctx context.Context, s *scene) (string, error) {
 	must(s.converged(ctx, "echo", 12))
 	check(l.quiet(ctx))
 	l.end()
-	return fmt.Sprintf("12 pods replaced: slices written %d times (Auto %d, nobody %d), endpoints moved %d (Auto %d)",
+	return fmt.Sprintf("12 pods replaced: slices written %d times (Auto %d, not routed %d), endpoints moved %d (Auto %d)",
 		l.events["echo"], l.events["auto"], l.events["plain"], l.moves["echo"], l.moves["auto"]), nil
 }
 
@@ -171,7 +171,7 @@ func (s *scene) restartPods(ctx context.Context) error {
 }
 
 // churn kills pods one after the other, of a balanced Service and then of one that prefers its
-// zone. The latter's slices do not change more often, and come to rest.
+// zone. The slices of the latter do not change more often, and come to rest.
 func churn(ctx context.Context, s *scene) (string, error) {
 	kills := 12
 	if soaking() {
@@ -182,17 +182,17 @@ func churn(ctx context.Context, s *scene) (string, error) {
 	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
 	check(s.WaitHints(ctx, s.namespace, "echo", true))
 	with := must(s.churned(ctx, kills))
-	// How upstream batches the kills is chance: five standard deviations of twelve kills. A
-	// write of our own beside each of upstream's would double the events.
+	// The batching of kills by Kubernetes' controller is random: this allows five standard
+	// deviations of twelve kills. A write by Vicinity beside each of these would double the events.
 	const chance = 1.25
 	if with.events > chance*without.events {
-		return "", fmt.Errorf("each killed pod changed the slices %.2f times, and %.2f times balanced", with.events, without.events)
+		return "", fmt.Errorf("each killed pod changed the slices %.2f times, but %.2f times when balanced", with.events, without.events)
 	}
-	return fmt.Sprintf("for each killed pod %.2f watch events (%.2f when balanced), %d endpoints moved by %d kills, at rest after it",
+	return fmt.Sprintf("for each killed pod %.2f watch events (%.2f when balanced), %d endpoints moved by %d kills, at rest afterwards",
 		with.events, without.events, with.moves, with.kills), nil
 }
 
-// unrest is what killing pods did to the slices of the Service, events for each kill.
+// unrest has the effects of killed pods on the slices of the Service; events are per kill.
 type unrest struct {
 	kills, moves int
 	events       float64
@@ -232,13 +232,13 @@ func (s *scene) churned(ctx context.Context, kills int) (unrest, error) {
 	return u, nil
 }
 
-// atOnce deletes without a grace period.
+// atOnce returns options that delete without a grace period.
 func atOnce() metav1.DeleteOptions {
 	none := int64(0)
 	return metav1.DeleteOptions{GracePeriodSeconds: &none}
 }
 
-// killPod ends one of the echo pods at once, another each time.
+// killPod kills an echo pod, another one each time.
 func (s *scene) killPod(ctx context.Context, turn int) error {
 	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
 	if err != nil {
@@ -251,15 +251,15 @@ func (s *scene) killPod(ctx context.Context, turn int) error {
 		}
 	}
 	if len(alive) == 0 {
-		return errors.New("no echo pod is there")
+		return errors.New("no echo pod exists")
 	}
 	slices.Sort(alive)
 	return s.CoreV1().Pods(s.namespace).Delete(ctx, alive[turn%len(alive)], atOnce())
 }
 
-// vicinityWorks waits until two pods of Vicinity are ready.
+// vicinityWorks waits until two pods of the controller are ready.
 func (s *scene) vicinityWorks(ctx context.Context) error {
-	return kube.Wait(ctx, "Vicinity to work", func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, "the controller's pods", func(ctx context.Context) (string, error) {
 		pods, err := controllers(ctx, s.Client)
 		if err != nil {
 			return "", err
@@ -271,7 +271,7 @@ func (s *scene) vicinityWorks(ctx context.Context) error {
 	})
 }
 
-// allHints are those of all endpoints of the Service "echo".
+// allHints returns the hints of all endpoints of the Service "echo".
 func (s *scene) allHints(ctx context.Context) (map[string]string, error) {
 	list, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=echo"})
 	if err != nil {
@@ -284,12 +284,13 @@ func (s *scene) allHints(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// controllerKilled kills all of Vicinity's pods. No endpoint moves, and what changed
-// meanwhile is planned afterwards.
+// controllerKilled kills all pods of the controller. No endpoint moves, and a change afterwards is
+// planned.
 func controllerKilled(ctx context.Context, s *scene) (string, error) {
 	check(s.routeUneven(ctx, preferZone, 6, 4, 2))
 	must(s.converged(ctx, "echo", 12))
-	// Upstream looks again at what was just written, which without a webhook costs hints.
+	// Kubernetes' controller syncs again after recent writes, which costs hints while the webhook
+	// is away.
 	settling := must(s.watchSlices(ctx))
 	err := settling.quiet(ctx)
 	settling.end()
@@ -314,32 +315,32 @@ func controllerKilled(ctx context.Context, s *scene) (string, error) {
 	return "all pods of the controller killed: no slice written, no endpoint moved, and the next change was planned", nil
 }
 
-// replicas sets the number of the controller's pods, and waits until it is so.
+// replicas scales the controller and waits for its pods.
 func (s *scene) replicas(ctx context.Context, number int32) error {
 	return s.scaleIn(ctx, vicinityNamespace, "vicinity-controller", number)
 }
 
-// webhookAway takes all of Vicinity away. Traffic goes on, upstream's updates are not
-// held up, and all is planned again when it is back.
+// webhookAway removes all pods of the controller. Traffic continues, Kubernetes' updates of slices
+// are not blocked, and everything is planned again afterwards.
 func webhookAway(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.route(ctx, 12, preferZone))
 	must(s.converged(ctx, "echo", 12))
 	check(s.replicas(ctx, 0))
 	defer undo(&err, func() error { return s.replicas(context.WithoutCancel(ctx), 2) })
 	took := must(s.replaced(ctx))
-	// Proxies look once a second.
+	// Proxies sync once a second.
 	check(s.settled(ctx))
 	must(s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
 	check(s.replicas(ctx, 2))
 	check(s.vicinityWorks(ctx))
 	must(s.converged(ctx, "echo", 12))
 	if hinted, err := s.hinted(ctx, "echo"); err != nil || !hinted {
-		return "", errors.Join(err, errors.New("hints did not come back"))
+		return "", errors.Join(err, errors.New("the hints are not restored"))
 	}
-	return fmt.Sprintf("without Vicinity a killed pod left the slices after %.1f s and traffic went on; with it all was near again", took.Seconds()), nil
+	return fmt.Sprintf("without Vicinity a killed pod left the slices after %.1f s and traffic went on; with it all traffic was near again", took.Seconds()), nil
 }
 
-// replaced kills an echo pod and measures until it has left the slices.
+// replaced kills an echo pod, and measures the time until it has left the slices.
 func (s *scene) replaced(ctx context.Context) (time.Duration, error) {
 	before, err := s.allHints(ctx)
 	if err != nil {

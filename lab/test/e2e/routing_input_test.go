@@ -18,12 +18,11 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// Services for Auto, which upstream supports only if every node has a zone and allocatable
-// CPU.
+// autoMode asks for Auto. Kubernetes supports it only if every node has a zone and allocatable CPU.
 const autoMode = `service.kubernetes.io/topology-mode: Auto`
 
-// routeBesideAuto runs an echo Service that says something, and another for the same
-// pods that asks for Auto, of which Vicinity takes care in the cluster from now on.
+// routeBesideAuto runs an echo Service with a patch, and a Service of the mode Auto for the same
+// pods, which Vicinity takes over.
 func (s *scene) routeBesideAuto(ctx context.Context, patch string) error {
 	if err := s.takesOverAuto(ctx, true); err != nil {
 		return err
@@ -37,12 +36,12 @@ func (s *scene) routeBesideAuto(ctx context.Context, patch string) error {
 	return s.bothNear(ctx)
 }
 
-// takesOverAuto has Vicinity take care of Services with the mode Auto, or not.
+// takesOverAuto sets whether Vicinity takes over Services of the mode Auto.
 func (s *scene) takesOverAuto(ctx context.Context, does bool) error {
 	return s.cluster.ChangeVicinity(ctx, fmt.Sprintf("routing.takeOverAuto=%t", does))
 }
 
-// bothNear waits until both Services are routed, by hints.
+// bothNear waits until both Services are routed by hints.
 func (s *scene) bothNear(ctx context.Context) error {
 	for _, service := range []string{"echo", "auto"} {
 		if _, err := s.converged(ctx, service, 12); err != nil {
@@ -55,7 +54,7 @@ func (s *scene) bothNear(ctx context.Context) error {
 	return s.stays(ctx)
 }
 
-// labelZone writes the zone of nodes on them, or takes it away.
+// labelZone sets or removes the zone label of nodes.
 func (s *scene) labelZone(ctx context.Context, written bool, nodes ...string) error {
 	for _, name := range nodes {
 		zone := ""
@@ -70,9 +69,9 @@ func (s *scene) labelZone(ctx context.Context, written bool, nodes ...string) er
 	return nil
 }
 
-// autoSafeguards has nodes without allocatable CPU where zones are compared by it, and then takes the zone label
-// from the nodes of one zone, and from all. Conditions explain it, traffic goes on, and is near again when nodes are
-// as they were.
+// autoSafeguards adds nodes without allocatable CPU while zones are compared by CPU. Then it
+// removes the zone label from the nodes of one zone, and from all. Conditions explain the effect,
+// traffic continues, and it is near again when the nodes are restored.
 func autoSafeguards(ctx context.Context, s *scene) (figure string, err error) {
 	const policy = `apiVersion: vicinity.dev/v1alpha1
 kind: RoutingPolicy
@@ -129,11 +128,11 @@ spec: {capacity: {type: CPU}}
 	if err := s.bothNear(ctx); err != nil {
 		return "", fmt.Errorf("with the labels again: %w", err)
 	}
-	return fmt.Sprintf("2 nodes without CPU, %d of %d without a zone, then all: said by name and in the condition, %d requests, 0 failed; near again afterwards",
+	return fmt.Sprintf("2 nodes without CPU, %d of %d without a zone, then all: named by explain and in the condition, %d requests, 0 failed; near again afterwards",
 		len(away), len(all), part.Answered+none.Answered), nil
 }
 
-// nodeManifest is a node that is nothing but its object, and that no pod can be bound to.
+// nodeManifest returns a node without a kubelet, to which no pod can be bound.
 func nodeManifest(name, zone, allocatable string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Node
@@ -145,7 +144,8 @@ status:
 `, name, corev1.LabelTopologyZone, zone, allocatable)
 }
 
-// badInput has each mistake refused, or taken with a warning, in words that name it.
+// badInput writes mistakes. Each is refused, or accepted with a warning, by a message that names
+// it.
 func badInput(ctx context.Context, s *scene) (string, error) {
 	policy := func(spec string) string {
 		return "apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: bad}\nspec: " + spec + "\n"
@@ -183,7 +183,7 @@ func badInput(ctx context.Context, s *scene) (string, error) {
 	}
 	warned := must(s.warnings(ctx, service(`{endpointslice.kubernetes.io/same-zone: "Sometimes"}`, "")))
 	if !strings.Contains(warned, "Sometimes") || !strings.Contains(warned, "same-zone") {
-		return "", fmt.Errorf("an unknown value gives the warning %q", warned)
+		return "", fmt.Errorf("the warning of an unknown value is %q", warned)
 	}
 	return fmt.Sprintf("%d mistakes refused by name, 1 warned of", len(refused)), nil
 }
@@ -199,7 +199,7 @@ func (s *scene) kubectl(ctx context.Context, input string, args ...string) (outp
 	return string(all), nil
 }
 
-// warnings are what kubectl shows when a manifest is applied.
+// warnings returns the warnings of kubectl when a manifest is applied.
 func (s *scene) warnings(ctx context.Context, manifest string) (string, error) {
 	output, err := s.kubectl(ctx, manifest, "apply", "-f", "-")
 	if err != nil {
@@ -214,8 +214,9 @@ func (s *scene) warnings(ctx context.Context, manifest string) (string, error) {
 	return strings.Join(warnings, ""), nil
 }
 
-// ownZone labels a Service as users of Gardener do. Each of 3, 1 and no endpoints is hinted to its own zone, whatever
-// load that gives it; clients of the zone without endpoints use all. Without the label the hints go.
+// ownZone labels a Service as users of Gardener do. Each of 3, 1 and 0 endpoints gets a hint for
+// its own zone, whatever the load; clients of the zone without endpoints use all. Without the label
+// the hints are removed.
 func ownZone(ctx context.Context, s *scene) (string, error) {
 	zones := s.cluster.Shape().Zones
 	empty := zones[2].Name
@@ -242,11 +243,12 @@ func ownZone(ctx context.Context, s *scene) (string, error) {
 	}
 	check(label("null"))
 	check(s.WaitHints(ctx, s.namespace, "echo", false))
-	return fmt.Sprintf("3, 1 and 0 endpoints, each hinted to its own zone: of %d requests those of a zone with endpoints stayed in it, those of %s used all; 0 failed; without the label no hints",
+	return fmt.Sprintf("3, 1 and 0 endpoints, each hinted to its own zone: %d requests: those of zones with endpoints stayed there, those of %s used all; 0 failed; without the label no hints",
 		result.Answered, empty), nil
 }
 
-// hintedToOwnZone waits until each endpoint of the echo Service has a hint for its own zone and no other.
+// hintedToOwnZone waits until each endpoint of the echo Service has exactly a hint for its own
+// zone.
 func (s *scene) hintedToOwnZone(ctx context.Context) error {
 	return kube.Wait(ctx, "hints for the endpoints' own zones", func(ctx context.Context) (string, error) {
 		endpoints, err := s.Endpoints(ctx, s.namespace, "echo", discoveryv1.AddressTypeIPv4)
@@ -262,8 +264,8 @@ func (s *scene) hintedToOwnZone(ctx context.Context) error {
 	})
 }
 
-// leavesZone says which zone's clients are answered from another one, or that those of the empty zone do not use all
-// endpoints.
+// leavesZone describes a zone whose clients were answered from another one, or a node of the empty
+// zone that does not use all endpoints.
 func leavesZone(result load.Result, empty string, endpoints int) string {
 	used := map[string]map[string]bool{} // endpoints, by the nodes of the empty zone
 	for _, flow := range result.Flows {
@@ -280,7 +282,7 @@ func leavesZone(result load.Result, empty string, endpoints int) string {
 	}
 	for node, pods := range used {
 		if len(pods) < endpoints {
-			return fmt.Sprintf("%s uses %d endpoints of %d", node, len(pods), endpoints)
+			return fmt.Sprintf("%s uses %d of %d endpoints", node, len(pods), endpoints)
 		}
 	}
 	if len(used) == 0 {

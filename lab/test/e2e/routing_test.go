@@ -20,8 +20,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// routingArea is topology-aware routing by the controller, delivered as hints to stock
-// proxies.
+// routingArea covers topology-aware routing by the controller, with hints for stock proxies.
 func routingArea() area {
 	return area{
 		name:  "routing",
@@ -45,10 +44,9 @@ func routingArea() area {
 	}
 }
 
-// What Services say.
 var preferZone, balancedZone = annotated(zoneAnnotation, "Prefer"), annotated(zoneAnnotation, "Balanced")
 
-// explained is what "vicinity explain -o json" says, as far as promises look at it.
+// explained has the parts of "vicinity explain -o json" that promises check.
 type explained struct {
 	Source        string
 	ClusterPolicy string
@@ -99,13 +97,13 @@ func (s *scene) explain(ctx context.Context, service string) (explained, error) 
 	}
 	var e explained
 	if err := json.Unmarshal(output, &e); err != nil {
-		return e, fmt.Errorf("reading what explain says: %w", err)
+		return e, fmt.Errorf("reading the output of explain: %w", err)
 	}
 	return e, nil
 }
 
-// converged waits until the slices say what is planned for the endpoints as they are,
-// and as many endpoints as wanted are ready.
+// converged waits until the slices contain the plan for the current endpoints, and as many
+// endpoints as wanted are ready.
 func (s *scene) converged(ctx context.Context, service string, endpoints int) (e explained, err error) {
 	if err := s.WaitEndpoints(ctx, s.namespace, service, endpoints); err != nil {
 		return e, err
@@ -127,23 +125,22 @@ func (s *scene) converged(ctx context.Context, service string, endpoints int) (e
 
 // warns waits for a warning of explain and, if given, a text in the Service's condition.
 func (s *scene) warns(ctx context.Context, service, warning, condition string) error {
-	return kube.Wait(ctx, "what is wrong to be said of "+service, func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, "the warning about "+service, func(ctx context.Context) (string, error) {
 		e, err := s.explain(ctx, service)
 		if err != nil {
 			return "", err
 		}
 		if !strings.Contains(strings.Join(e.Warnings, "; "), warning) {
-			return fmt.Sprintf("explain warns %q, and not %q", e.Warnings, warning), nil
+			return fmt.Sprintf("explain warns %q, want %q", e.Warnings, warning), nil
 		}
 		if condition != "" && (e.Condition == nil || !strings.Contains(e.Condition.Message, condition)) {
-			return fmt.Sprintf("the condition is %+v, without %q", e.Condition, condition), nil
+			return fmt.Sprintf("the condition is %+v, want %q", e.Condition, condition), nil
 		}
 		return "", nil
 	})
 }
 
-// route runs an echo Service of so many endpoints, and clients, and says how it is to
-// be routed.
+// route runs an echo Service with so many endpoints, and clients, and patches the Service.
 func (s *scene) route(ctx context.Context, endpoints int, patch string) error {
 	if err := s.serve(ctx, lab.EchoManifests("echo", endpoints), endpoints); err != nil {
 		return err
@@ -151,27 +148,27 @@ func (s *scene) route(ctx context.Context, endpoints int, patch string) error {
 	return s.PatchService(ctx, s.namespace, "echo", patch)
 }
 
-// preferNear is a Service of twelve endpoints before and after it prefers its zone.
+// preferNear measures a Service of twelve endpoints before and after it prefers its zone.
 func preferNear(ctx context.Context, s *scene) (string, error) {
 	check(s.route(ctx, 12, balancedZone))
 	check(s.allUsed(ctx, 12))
 	before := must(s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()}))
 	if points(before.InZone(), 1.0/3) > 5 {
-		return "", fmt.Errorf("balanced, %.1f %% of traffic stayed in its zone; a third should", 100*before.InZone())
+		return "", fmt.Errorf("balanced, %.1f %% of traffic stayed in its zone, want a third", 100*before.InZone())
 	}
 	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
 	must(s.converged(ctx, "echo", 12))
 	check(s.stays(ctx))
 	after := must(s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()}))
 	if after.InZone() < 1 {
-		return "", fmt.Errorf("%.2f %% of traffic stayed in its zone; all should", 100*after.InZone())
+		return "", fmt.Errorf("%.2f %% of traffic stayed in its zone, want all", 100*after.InZone())
 	}
 	return fmt.Sprintf("in zone %.1f %% before, %.1f %% after, %d requests, 0 failed",
 		100*before.InZone(), 100*after.InZone(), before.Answered+after.Answered), nil
 }
 
-// routeUneven runs an echo Service with its own number of endpoints in each zone, and
-// clients, and says how it is to be routed.
+// routeUneven runs an echo Service with a different number of endpoints in each zone, and clients,
+// and patches the Service.
 func (s *scene) routeUneven(ctx context.Context, patch string, numbers ...int) error {
 	inZones, all := map[string]int{}, 0
 	for i, zone := range s.cluster.Shape().Zones {
@@ -184,8 +181,8 @@ func (s *scene) routeUneven(ctx context.Context, patch string, numbers ...int) e
 	return s.PatchService(ctx, s.namespace, "echo", patch)
 }
 
-// predictedLoads are the loads of endpoints, relative to the even share, that follow
-// from the zones that use them, by address.
+// predictedLoads returns the loads of endpoints relative to the even share, by address, as the
+// zones that use them imply.
 func predictedLoads(e explained) map[string]float64 {
 	family := e.Families[0]
 	uses := map[string]int{} // endpoints, by the zone that uses them
@@ -205,7 +202,7 @@ func predictedLoads(e explained) map[string]float64 {
 	return loads
 }
 
-// addresses are those of the echo pods, by name.
+// addresses returns the addresses of the echo pods, by name.
 func (s *scene) addresses(ctx context.Context) (map[string]string, error) {
 	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
 	if err != nil {
@@ -218,8 +215,8 @@ func (s *scene) addresses(ctx context.Context) (map[string]string, error) {
 	return addresses, nil
 }
 
-// uneven has six, four and two endpoints in three equal zones: what is measured is what
-// was predicted, and no endpoint is overloaded.
+// uneven has six, four and two endpoints in three equal zones. The measured loads are those
+// predicted, and no endpoint is overloaded.
 func uneven(ctx context.Context, s *scene) (string, error) {
 	check(s.routeUneven(ctx, preferZone, 6, 4, 2))
 	e := must(s.converged(ctx, "echo", 12))
@@ -232,7 +229,8 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 		}
 		return ""
 	}
-	// Each node's proxy knows the plan when its clients use all that they may, and only that.
+	// A node's proxy has the whole plan when its clients use exactly the endpoints that they may
+	// use.
 	check(kube.Wait(ctx, "traffic to follow the plan", func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1000, Duration: time.Second}})
 		if err != nil {
@@ -251,7 +249,7 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 				}
 			}
 			if number < allowed {
-				return fmt.Sprintf("%s uses %d endpoints of %d", node, number, allowed), nil
+				return fmt.Sprintf("%s uses %d of %d endpoints", node, number, allowed), nil
 			}
 		}
 		return usable(result), nil
@@ -264,7 +262,7 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 	if points(result.InZone(), expected.InZone/100) > 5 {
 		return "", fmt.Errorf("%.1f %% of traffic stayed in its zone; explain predicts %.1f %%", 100*result.InZone(), expected.InZone)
 	}
-	// Shares are of each zone's own traffic, since zones do not send equally much.
+	// Shares are of each zone's own traffic, because zones do not send equal amounts.
 	sent, shares := map[string]float64{}, map[string]float64{}
 	for _, flow := range result.Flows {
 		sent[flow.Zone] += float64(flow.Answers)
@@ -279,7 +277,7 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 			}
 		}
 	}
-	// Endpoints that the same zones use have the same load but for chance, which is less
+	// Endpoints that the same zones use have the same load, except for chance. Chance is smaller
 	// for all of them together.
 	loads := predictedLoads(e)
 	highest := 0.0
@@ -297,14 +295,15 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 	}
 	const most = 12 // five standard deviations of two endpoints' load
 	if highest-1 >= 0.5 || furthest > most {
-		return "", fmt.Errorf("the highest load is %.0f %% of the even share, and loads are up to %.1f points from what explain predicts; less than 150 %% and %d are allowed",
+		return "", fmt.Errorf("the highest load is %.0f %% of the even share, and loads are up to %.1f points from what explain predicts; want less than 150 %% and at most %d",
 			100*highest, furthest, most)
 	}
 	return fmt.Sprintf("6, 4 and 2 endpoints: in zone %.1f %% (predicted %.1f %%), highest load %.0f %% of the even share (predicted %.0f %%), loads at most %.1f points from the prediction",
 		100*result.InZone(), expected.InZone, 100*highest, 100+expected.MaxOverload, furthest), nil
 }
 
-// nearestRegion has a zone without endpoints use those of its region, by hints alone.
+// nearestRegion sends the clients of a zone without endpoints to those of its region, by hints
+// alone.
 func nearestRegion(ctx context.Context, s *scene) (string, error) {
 	const keys = `{"metadata":{"annotations":{"vicinity.dev/topology-keys":"topology.kubernetes.io/zone,topology.kubernetes.io/region,*"}}}`
 	check(s.routeUneven(ctx, keys, 0, 4, 4))
@@ -329,7 +328,7 @@ func nearestRegion(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%s without endpoints is served by %s of its region, the others by themselves; %d requests", empty, near, result.Answered), nil
 }
 
-// liveSwitch turns a Service from balanced to near and back under load.
+// liveSwitch switches a Service from balanced to near and back under load.
 func liveSwitch(ctx context.Context, s *scene) (string, error) {
 	check(s.route(ctx, 12, balancedZone))
 	const switches = 4
@@ -347,13 +346,13 @@ func liveSwitch(ctx context.Context, s *scene) (string, error) {
 				return err
 			}
 		}
-		return s.allUsed(ctx, 12) // the proxies have followed the last one
+		return s.allUsed(ctx, 12) // the proxies have followed the last switch
 	}))
 	return fmt.Sprintf("switched %d times under load; %d connections, 0 failed", switches, result.Answered), nil
 }
 
-// thresholds walk through the table of starting threshold 9 and padding 3: on from 12,
-// off at 6, and in between as it was. They are those of local.
+// thresholds walks through the states of starting threshold 9 and padding 3: on from 12, off at 6,
+// and unchanged in between. These are the rules of the algorithm local.
 func thresholds(ctx context.Context, s *scene) (string, error) {
 	const policy = "apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: local}\nspec: {algorithm: local}\n"
 	check(s.Apply(ctx, s.namespace, policy))
@@ -367,7 +366,7 @@ func thresholds(ctx context.Context, s *scene) (string, error) {
 		check(s.scale(ctx, "echo", int32(step.endpoints)))
 		e := must(s.converged(ctx, "echo", step.endpoints))
 		if hinted, err := s.hinted(ctx, "echo"); err != nil || hinted != step.hinted {
-			return "", errors.Join(err, fmt.Errorf("after %s, with %d endpoints, hints are there: %t; want %t (state %s)",
+			return "", errors.Join(err, fmt.Errorf("after %s, with %d endpoints, hints exist: %t; want %t (state %s)",
 				strings.Join(walked, " "), step.endpoints, hinted, step.hinted, e.Families[0].State))
 		}
 		walked = append(walked, fmt.Sprintf("%d:%s", step.endpoints, map[bool]string{true: "near", false: "balanced"}[step.hinted]))
@@ -375,7 +374,7 @@ func thresholds(ctx context.Context, s *scene) (string, error) {
 	return strings.Join(walked, " "), nil
 }
 
-// hinted reports whether all endpoints of a Service carry hints for zones.
+// hinted reports whether all endpoints of a Service have hints for zones.
 func (s *scene) hinted(ctx context.Context, service string) (bool, error) {
 	endpoints, err := s.Endpoints(ctx, s.namespace, service, discoveryv1.AddressTypeIPv4)
 	if err != nil {

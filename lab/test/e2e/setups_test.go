@@ -13,12 +13,13 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// ownLabs is for areas whose promises all bring up labs themselves.
+// ownLabs is for areas whose promises all bring up labs of their own.
 var ownLabs = &setup{name: "own labs"}
 
-// zones is a cluster of three zones in two regions, with two nodes each, both proxies, and all parts of
-// Vicinity, installed from the packaged chart. The lab brings no CoreDNS: vicinity-dns runs twice, as a Deployment of the
-// chart, and as the cluster's DNS server, which configureNames makes and the promises of names ask.
+// zones is a cluster of three zones in two regions, with two nodes each, both proxies, and all
+// parts of Vicinity from the packaged chart. The lab installs no DNS server. vicinity-dns runs
+// twice: from the chart, and as the cluster's DNS server, which configureNames makes and the
+// promises about names query.
 var zones = &setup{
 	name: "zones",
 	shape: func() shape.Shape {
@@ -42,14 +43,14 @@ var zones = &setup{
 	},
 }
 
-// installZones installs the packaged chart with all parts, as the promises of zones need it.
+// installZones installs the packaged chart with all parts, as the promises of this setup need it.
 func installZones(ctx context.Context, c *lab.Cluster) error {
 	all := []string{"dns.enabled=true", "disruption.enabled=true", "rollouts.enabled=true"}
 	return c.InstallRelease(ctx, packageFolder, slices.Concat(all, locateAll, quickValues)...)
 }
 
-// fleet is a cluster of nodes that have no network, whose pods are ready at once, and a node in each zone for
-// the controller. It serves EvictionRequests.
+// fleet is a cluster of nodes without network, whose pods are ready at once, and a node in each
+// zone for the controller. It serves EvictionRequests.
 var fleet = &setup{
 	name: "fleet",
 	shape: func() shape.Shape {
@@ -63,7 +64,7 @@ var fleet = &setup{
 	},
 }
 
-// shaped is the shape of constant options.
+// shaped returns the shape of constant options.
 func shaped(o shape.Options) shape.Shape {
 	s, err := shape.FromOptions(o)
 	if err != nil {
@@ -78,7 +79,7 @@ const (
 	controllerObjects = vicinityObjects + ",app.kubernetes.io/component=controller"
 )
 
-// controllers are the pods of the controller that are ready.
+// controllers returns the ready pods of the controller.
 func controllers(ctx context.Context, client *lab.Client) ([]corev1.Pod, error) {
 	list, err := client.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: controllerObjects})
 	if err != nil {
@@ -89,7 +90,7 @@ func controllers(ctx context.Context, client *lab.Client) ([]corev1.Pod, error) 
 	}), nil
 }
 
-// names are those of some pods.
+// names returns the names of pods.
 func names(pods []corev1.Pod) []string {
 	var names []string
 	for i := range pods {
@@ -98,7 +99,7 @@ func names(pods []corev1.Pod) []string {
 	return names
 }
 
-// leads waits until one of the controllers that run now leads.
+// leads waits until one of the running controllers leads.
 func (s *scene) leads(ctx context.Context) error {
 	return kube.Wait(ctx, "a controller to lead", func(ctx context.Context) (string, error) {
 		leader, err := s.leader(ctx)
@@ -109,7 +110,7 @@ func (s *scene) leads(ctx context.Context) error {
 	})
 }
 
-// leader is the pod that leads of the controllers that run now, if one does.
+// leader returns the leading pod of the running controllers, or an empty name.
 func (s *scene) leader(ctx context.Context) (string, error) {
 	pods, err := controllers(ctx, s.Client)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package verdict decides whether a run of promises has passed, from the results of their tries.
 //
-// A promise that fails has failed. Where a second try is asked for, a promise that it keeps is a
-// flake: it is printed with both results, and does not fail the run.
+// A promise fails if its last try fails. A promise that passes only its second try is a flake: it
+// is printed with both results, and does not fail the run.
 package verdict
 
 import (
@@ -11,16 +11,15 @@ import (
 	"time"
 )
 
-// Try is a try to keep a promise.
 type Try struct {
-	// Figure is what a successful try measured.
+	// Figure is the measurement of a successful try.
 	Figure string
-	// Err is why the promise was not kept.
+	// Err is the reason of a failed try.
 	Err  error
 	Took time.Duration
 }
 
-// String is the figure or the error on one line, and the duration.
+// String returns the figure or the error on one line, and the duration.
 func (t Try) String() string {
 	return fmt.Sprintf("%s (%s)", t.text(), t.Took.Round(100*time.Millisecond))
 }
@@ -36,7 +35,7 @@ func (t Try) text() string {
 // Outcome is the result of a promise.
 type Outcome struct {
 	Area, Promise string
-	// Tries is empty if the run ended before.
+	// Tries is empty if the run ended too early.
 	Tries []Try
 }
 
@@ -49,7 +48,7 @@ func (o Outcome) Failed() bool { return len(o.Tries) > 0 && o.Tries[len(o.Tries)
 func (o Outcome) isFlake() bool { return len(o.Tries) > 1 && !o.Failed() }
 
 // Judge decides whether a run has passed, and returns the lines to print. A run passes if it tried
-// all promises and the last try of each kept it.
+// all promises and the last try of each passed.
 func Judge(outcomes []Outcome) (lines []string, passed bool) {
 	kept, failed, notTried := 0, 0, 0
 	for _, o := range outcomes {
@@ -81,7 +80,7 @@ func tries(o Outcome) string {
 	return strings.Join(all, "; second try: ")
 }
 
-// figureWidth is how much of a figure a table shows. The line of the promise has all of it.
+// A table shows figureWidth characters of a figure. The promise's own line has all of it.
 const figureWidth = 110
 
 // Table shows the outcomes: capability, promise, seconds and figure.
@@ -100,7 +99,7 @@ func Table(outcomes []Outcome) []string {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", o.Area, o.Promise, seconds, figure)
 	}
-	_ = w.Flush() // a strings.Builder takes all
+	_ = w.Flush() // a strings.Builder never fails
 	return strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 }
 
