@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// holds reports whether a webhook is called for a request, by its match conditions.
+// holds reports whether the match conditions let a webhook be called for a request.
 func holds(t *testing.T, conditions []admissionv1.MatchCondition, request, object map[string]any) bool {
 	t.Helper()
 	env, err := cel.NewEnv(cel.Variable("request", cel.DynType), cel.Variable("object", cel.DynType), cel.OptionalTypes())
@@ -86,20 +86,20 @@ func TestWhatWebhooksAreCalledFor(t *testing.T) {
 	}{
 		{slices, "Kubernetes writes", upstream, with("labels", map[string]any{ofService: "echo"}), true},
 		{slices, "the controller writes", own, with("labels", map[string]any{ofService: "echo"}), false},
-		{slices, "no labels", "somebody", with("labels", nil), true},
-		{slices, "of no Service", "somebody", with("labels", map[string]any{"a": "b"}), true},
+		{slices, "no labels", "tenant", with("labels", nil), true},
+		{slices, "of no Service", "tenant", with("labels", map[string]any{"a": "b"}), true},
 		{slices, "of the API server", "system:apiserver", with("labels", map[string]any{ofService: "kubernetes"}), false},
-		{ordinals, "of a StatefulSet", "somebody", owned("StatefulSet", "apps/v1", asks), true},
-		{ordinals, "without the annotation", "somebody", owned("StatefulSet", "apps/v1", nil), false},
-		{ordinals, "of a ReplicaSet", "somebody", owned("ReplicaSet", "apps/v1", asks), false},
-		{ordinals, "of another API", "somebody", owned("StatefulSet", "example.com/v1", asks), false},
-		{ordinals, "without an owner", "somebody", with("annotations", asks), false},
-		{services, "no annotations", "somebody", with("annotations", nil), false},
-		{services, "others' annotations", "somebody", with("annotations", map[string]any{"example.com/a": "b", "my.vicinity.dev/x": "y"}), false},
-		{services, "nearness", "somebody", with("annotations", map[string]any{"example.com/a": "b", "endpointslice.kubernetes.io/same-zone": "Prefer"}), true},
-		{services, "keys", "somebody", with("annotations", map[string]any{"vicinity.dev/topology-keys": "*"}), true},
-		{services, "mode", "somebody", with("annotations", map[string]any{"service.kubernetes.io/topology-mode": "Auto"}), true},
-		{services, "older mode", "somebody", with("annotations", map[string]any{"service.kubernetes.io/topology-aware-hints": "auto"}), true},
+		{ordinals, "of a StatefulSet", "tenant", owned("StatefulSet", "apps/v1", asks), true},
+		{ordinals, "without the annotation", "tenant", owned("StatefulSet", "apps/v1", nil), false},
+		{ordinals, "of a ReplicaSet", "tenant", owned("ReplicaSet", "apps/v1", asks), false},
+		{ordinals, "of another API", "tenant", owned("StatefulSet", "example.com/v1", asks), false},
+		{ordinals, "without an owner", "tenant", with("annotations", asks), false},
+		{services, "no annotations", "tenant", with("annotations", nil), false},
+		{services, "others' annotations", "tenant", with("annotations", map[string]any{"example.com/a": "b", "my.vicinity.dev/x": "y"}), false},
+		{services, "nearness", "tenant", with("annotations", map[string]any{"example.com/a": "b", "endpointslice.kubernetes.io/same-zone": "Prefer"}), true},
+		{services, "keys", "tenant", with("annotations", map[string]any{"vicinity.dev/topology-keys": "*"}), true},
+		{services, "mode", "tenant", with("annotations", map[string]any{"service.kubernetes.io/topology-mode": "Auto"}), true},
+		{services, "older mode", "tenant", with("annotations", map[string]any{"service.kubernetes.io/topology-aware-hints": "auto"}), true},
 		{services, "the controller writes", own, with("annotations", map[string]any{"endpointslice.kubernetes.io/same-zone": "Prefer"}), false},
 	} {
 		for _, c := range conditions[test.kind] {
@@ -115,7 +115,7 @@ func TestWhatWebhooksAreCalledFor(t *testing.T) {
 	}
 }
 
-// A webhook that is down or slow must not keep anybody from writing.
+// A webhook that is down or slow must not block writes.
 func TestWebhooksFailOpen(t *testing.T) {
 	r := rendered(t, "routing.excludedNamespaces={a}")
 	var all []admissionv1.ValidatingWebhook

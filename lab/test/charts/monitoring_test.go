@@ -46,14 +46,15 @@ func TestMonitorsFindMetrics(t *testing.T) {
 		if !slices.Equal(found, []string{service}) {
 			t.Errorf("%s finds the Services %q, want %q", name, found, service)
 		}
-		// The names of jobs are those of the rules, by which no test of the rules can know the chart.
+		// The rules select jobs by these names, and the tests of the rules do not know the chart.
 		if job := endpoint.RelabelConfigs[0]; job.TargetLabel != "job" || *job.Replacement != name {
 			t.Errorf("%s has the job %+v", name, job)
 		}
 	}
 }
 
-// A release has alerts that none of a program is there for the programs that it has, and for no others.
+// A release has an alert about a missing program for each program that it installs, and for no
+// other.
 func TestProgramsAreMissedWhereTheyAreWanted(t *testing.T) {
 	absent := []string{"VicinityControllerDown", "VicinityProxyAbsent", "VicinityDNSDown"}
 	for set, want := range map[string][]string{

@@ -21,7 +21,7 @@ spec: {finalizers: [kubernetes]}
 status: {phase: Active}
 `
 
-// Of a namespace the controller changes the one label.
+// The controller may change only one label of a namespace.
 func TestControllerWritesItsOwnToNamespaces(t *testing.T) {
 	p := newPolicy(t, object[*admissionv1.ValidatingAdmissionPolicy](t, rendered(t, withBudgets), "ValidatingAdmissionPolicy "+policyOfNamespaces))
 	type labels = map[string]any

@@ -21,7 +21,7 @@ spec: {nodeName: n1, containers: [{name: web, image: web}]}
 status: {phase: Running}
 `
 
-// Of a pod the controller changes annotations: the deletion cost and its own.
+// The controller may change only some annotations of a pod: the deletion cost and its own.
 func TestControllerWritesItsOwnToPods(t *testing.T) {
 	p := newPolicy(t, object[*admissionv1.ValidatingAdmissionPolicy](t, rendered(t, withScaleDown), "ValidatingAdmissionPolicy "+policyOfPods))
 	metadata := func(field string, value any) func(map[string]any) {

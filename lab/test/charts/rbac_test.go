@@ -12,10 +12,9 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// granted are the verbs that the controller needs of the whole cluster, by resource.
-// What it decides from it reads through informers, which list and watch; the
-// configurations of its webhooks it asks for by name, too. Whoever gives it more says
-// here why.
+// granted has the verbs that the controller needs in the whole cluster, by resource. It reads
+// through informers, which list and watch. It also gets the configurations of its webhooks by name.
+// A comment gives the reason for each other verb.
 var granted = map[string]string{
 	"nodes":                                      "list watch",
 	"services":                                   "list watch patch", // labels
@@ -27,7 +26,7 @@ var granted = map[string]string{
 	"clusterroutingpolicies.vicinity.dev":        "list watch",
 	"clusterroutingpolicies.vicinity.dev/status": "patch",
 	"endpointgroups.vicinity.dev":                "list watch create update delete",
-	"podlocators.vicinity.dev":                   "list delete", // those of before go
+	"podlocators.vicinity.dev":                   "list delete", // to delete earlier ones
 	"events.events.k8s.io":                       "create patch",
 	"mutatingwebhookconfigurations.admissionregistration.k8s.io":            "get list watch",
 	"validatingwebhookconfigurations.admissionregistration.k8s.io":          "get list watch",
@@ -35,16 +34,16 @@ var granted = map[string]string{
 	"validatingwebhookconfigurations.admissionregistration.k8s.io:vicinity": "update",
 }
 
-// grantedHere are those that it needs of its own namespace only.
+// grantedHere has the verbs that the controller needs in its own namespace only.
 var grantedHere = map[string]string{
-	"events":                     "create patch", // who leads
+	"events":                     "create patch", // leader election
 	"leases.coordination.k8s.io": "create list watch",
 	"leases.coordination.k8s.io:vicinity-controller": "get update",
 	"secrets:vicinity-webhook-certificate":           "get list watch update",
 }
 
-// grantedProxy are the verbs that the proxy needs of the whole cluster, and
-// grantedProxyHere those of its own namespace.
+// grantedProxy has the verbs that the proxy needs in the whole cluster, grantedProxyHere those in
+// its own namespace.
 var (
 	grantedProxy = map[string]string{
 		"services":                       "list watch",
@@ -59,8 +58,8 @@ var (
 	}
 )
 
-// verbs are what rules allow, by resource with its group, and with the name after a
-// colon where only an object of a name is meant.
+// verbs returns the verbs that rules allow, by resource and group. A rule for one object adds its
+// name after a colon.
 func verbs(rules []rbacv1.PolicyRule) map[string][]string {
 	all := map[string][]string{}
 	for _, rule := range rules {
@@ -93,7 +92,7 @@ func verbs(rules []rbacv1.PolicyRule) map[string][]string {
 	return all
 }
 
-// excess is what rules allow and nobody granted, or the other way round.
+// excess describes verbs that rules allow but granted lacks, and the reverse.
 func excess(rules []rbacv1.PolicyRule, granted map[string]string) []string {
 	var wrong []string
 	given := verbs(rules)
@@ -115,7 +114,7 @@ func excess(rules []rbacv1.PolicyRule, granted map[string]string) []string {
 	return wrong
 }
 
-// and is what is granted with what is granted beside it, or instead of it.
+// and merges granted verbs. Later ones replace earlier ones of the same resource.
 func and(granted map[string]string, more ...map[string]string) map[string]string {
 	all := maps.Clone(granted)
 	for _, m := range more {
@@ -124,9 +123,10 @@ func and(granted map[string]string, more ...map[string]string) map[string]string
 	return all
 }
 
-// A program may do what its features need, and nothing else: budgets label namespaces and write their status; deletion costs, evictions,
-// marks, templates and replicas are patched where rollouts are on; objects of Vicinity's namespace have their names. The proxy
-// reads, but for its own Lease, and the DNS server reads.
+// A program may do what its features need, and nothing else. Budgets label namespaces and write
+// their status. With rollouts, the controller patches deletion costs, evictions, marks, templates
+// and replicas. Objects in Vicinity's namespace are allowed by name. The proxy reads and writes its
+// own Lease; the DNS server only reads.
 func TestProgramsMayDoWhatTheyNeed(t *testing.T) {
 	const (
 		controller, here = "ClusterRole vicinity-controller", "Role vicinity-controller"
@@ -161,7 +161,8 @@ func TestProgramsMayDoWhatTheyNeed(t *testing.T) {
 	}{
 		{"", controller, granted},
 		{"", here, grantedHere},
-		// Services that vicinity-proxy serves have to go back to kube-proxy, and groups follow their pods until they have.
+		// Services that vicinity-proxy serves must return to kube-proxy. Until then groups follow
+		// their pods.
 		{noWebhooks + ",routing.groups.enabled=false", controller, unhooked},
 		{noWebhooks + ",routing.groups.enabled=false", here, map[string]string{
 			"events": "create patch", "leases.coordination.k8s.io": "create", "leases.coordination.k8s.io:vicinity-controller": "get update",

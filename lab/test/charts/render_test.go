@@ -29,7 +29,7 @@ const (
 	namespace = "vicinity-system"
 )
 
-// oldest is the oldest Kubernetes that a chart is for.
+// oldest returns the oldest Kubernetes that a chart supports.
 func oldest(t *testing.T, c *chart.Chart) *common.KubeVersion {
 	t.Helper()
 	version, err := common.ParseKubeVersion(strings.TrimPrefix(c.Metadata.KubeVersion, ">="))
@@ -49,8 +49,7 @@ func load(t *testing.T) *chart.Chart {
 	return c
 }
 
-// render is a release of the chart with the values that assignments like those of
-// helm's --set say, made without a cluster.
+// render makes a release of the chart without a cluster. The assignments are those of helm's --set.
 func render(t *testing.T, assignments ...string) (*release.Release, error) {
 	t.Helper()
 	values := map[string]any{}
@@ -67,7 +66,7 @@ func renderValues(t *testing.T, values map[string]any) (*release.Release, error)
 	return renderIn(t, namespace, values)
 }
 
-// renderIn is a release in a namespace.
+// renderIn renders a release in a namespace.
 func renderIn(t *testing.T, namespace string, values map[string]any) (*release.Release, error) {
 	t.Helper()
 	install := action.NewInstall(action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler)))
@@ -85,7 +84,7 @@ func renderIn(t *testing.T, namespace string, values map[string]any) (*release.R
 	return r, nil
 }
 
-// rendered is render where nothing may fail.
+// rendered is render that must not fail.
 func rendered(t *testing.T, assignments ...string) *release.Release {
 	t.Helper()
 	r, err := render(t, assignments...)
@@ -95,8 +94,8 @@ func rendered(t *testing.T, assignments ...string) *release.Release {
 	return r
 }
 
-// objects are those of a release by kind and name. A field that Kubernetes does not
-// know fails the test.
+// objects returns the objects of a release by kind and name. A field that Kubernetes does not know
+// fails the test.
 func objects(t *testing.T, r *release.Release) map[string]runtime.Object {
 	t.Helper()
 	known := runtime.NewScheme()
@@ -122,20 +121,20 @@ func objects(t *testing.T, r *release.Release) map[string]runtime.Object {
 		metadata, _ := accessor["metadata"].(map[string]any)
 		name := fmt.Sprintf("%s %s", kind.Kind, metadata["name"])
 		if all[name] != nil {
-			t.Errorf("%s is there twice", name)
+			t.Errorf("%s exists twice", name)
 		}
 		all[name] = object
 	}
 	return all
 }
 
-// object is one of a release.
+// object returns an object of a release.
 func object[T runtime.Object](t *testing.T, r *release.Release, name string) T {
 	t.Helper()
 	all := objects(t, r)
 	found, ok := all[name].(T)
 	if !ok {
-		t.Fatalf("%s is not there, but %q", name, slices.Sorted(maps.Keys(all)))
+		t.Fatalf("%s is missing; the objects are %q", name, slices.Sorted(maps.Keys(all)))
 	}
 	return found
 }
@@ -160,7 +159,8 @@ func TestDefaultsRenderAsBefore(t *testing.T) {
 	golden.Compare(t, "testdata/default.yaml", r.Manifest)
 	golden.Compare(t, "testdata/notes.txt", r.Info.Notes+"\n")
 
-	// The tests of vicinity's commands find the controller's Deployment here as the chart has it, since they do not link Helm.
+	// The tests of vicinity's commands read the rendered Deployment of the controller here, because
+	// they do not link Helm.
 	for name, values := range map[string]map[string]any{
 		"default": nil,
 		"changed": {
@@ -185,12 +185,13 @@ func TestProxyRendersAsBefore(t *testing.T) {
 	golden.Compare(t, "testdata/proxy.yaml", r.Manifest)
 	golden.Compare(t, "testdata/proxy-notes.txt", r.Info.Notes+"\n")
 
-	// In place of kube-proxy it has kube-proxy's ports, and there is no Service of the API server before it made it.
+	// In place of kube-proxy, the proxy uses kube-proxy's ports. It needs the API server's address,
+	// because no Service exists before it runs.
 	r = rendered(t, "routing.enabled=false,proxy.enabled=true,proxy.allServices=true,proxy.apiServer=[fd00::1]:6443,proxy.conntrack.udpTimeout=1m")
 	golden.Compare(t, "testdata/proxy-all-services.yaml", document(t, r, "DaemonSet"))
 }
 
-// document is the text of the only object of a kind.
+// document returns the text of the only object of a kind.
 func document(t *testing.T, r *release.Release, kind string) string {
 	t.Helper()
 	found := ""
@@ -202,7 +203,7 @@ func document(t *testing.T, r *release.Release, kind string) string {
 	return found
 }
 
-// What the program holds is all that is in the folder.
+// The program embeds all files of the folder.
 func TestEmbeddedChartIsWhole(t *testing.T) {
 	embedded, err := charts.Vicinity()
 	if err != nil {

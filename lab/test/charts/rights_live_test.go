@@ -22,11 +22,12 @@ import (
 	"vicinity.dev/vicinity/test/rig"
 )
 
-// rights are the kinds of the chart's objects that allow and refuse.
+// rights matches the kinds of the chart's objects that allow and refuse requests.
 var rights = regexp.MustCompile(`(?m)^kind: (Cluster)?Role(Binding)?$|^kind: ValidatingAdmissionPolicy(Binding)?$`)
 
-// TestRightsInACluster has an API server judge what the controller's account and others do, with all roles and policies of
-// the chart. What the policies of Services, namespaces and pods refuse in detail is tested without one.
+// TestRightsInACluster lets an API server judge writes by the controller's account and others, with
+// all roles and policies of the chart. Other tests evaluate the details of the policies without a
+// server.
 func TestRightsInACluster(t *testing.T) {
 	c := rig.Start(t)
 	c.Make("", "{apiVersion: v1, kind: Namespace, metadata: {name: "+namespace+"}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {pod-security.kubernetes.io/enforce: restricted}}}\n")
@@ -42,7 +43,7 @@ func TestRightsInACluster(t *testing.T) {
 	t.Run("PodLocators", func(t *testing.T) { onLocators(t, c.For(t)) })
 }
 
-// as is a client of a user, or of the administrator if there is no name.
+// as returns a client for a user; without a name, for the administrator.
 func as(t *testing.T, c rig.ControlPlane, user string) kubernetes.Interface {
 	t.Helper()
 	config := rest.CopyConfig(c.Config())
@@ -56,7 +57,8 @@ func as(t *testing.T, c rig.ControlPlane, user string) kubernetes.Interface {
 	return client
 }
 
-// judged compares an answer with what should refuse a write: a policy, "cannot" for a role, or nothing. Each refusal is Forbidden.
+// judged checks the answer to a write: refused by a policy, by "cannot" for a missing role, or not
+// at all. Refusals must be Forbidden.
 func judged(t *testing.T, what string, err error, refused string) {
 	t.Helper()
 	switch {
@@ -67,10 +69,10 @@ func judged(t *testing.T, what string, err error, refused string) {
 	}
 }
 
-// cannot is what an API server says for want of a role.
+// cannot is a part of the API server's message about a missing role.
 const cannot = "cannot"
 
-// onServices has the controller write to a Service and to a slice that is as large as they get.
+// onServices writes as the controller to a Service and to a slice of the largest size.
 func onServices(t *testing.T, c rig.ControlPlane) {
 	ctx, controller := t.Context(), as(t, c, own)
 	slice := &discoveryv1.EndpointSlice{
@@ -110,8 +112,8 @@ func onServices(t *testing.T, c rig.ControlPlane) {
 		return second(controller.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector}))
 	}
 	const policy = "vicinity-controller-writes"
-	// The API server takes a moment to know of the roles and of the policy. Each try changes
-	// something, because the policy has nothing against a write that changes nothing.
+	// The API server needs a moment to apply the roles and the policy. Each try changes something,
+	// because the policy allows writes without a change.
 	tries := 0
 	c.Await("the rights to be known", func(ctx context.Context) (string, error) {
 		tries++
@@ -139,13 +141,14 @@ func onServices(t *testing.T, c rig.ControlPlane) {
 	} {
 		judged(t, test.name, test.do(ctx, test.what), test.refused)
 	}
-	// The policy is in the way of nobody else.
+	// The policy restricts only the controller.
 	if err := second(c.CoreV1().Services("shop").Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.1"]}}`), metav1.PatchOptions{})); err != nil {
 		t.Errorf("an administrator: %v", err)
 	}
 }
 
-// onNamespaces has the controller write to namespaces and PodDisruptionBudgets, and users with the cluster's roles to budgets.
+// onNamespaces writes as the controller to namespaces and PodDisruptionBudgets, and as users with
+// the cluster's roles to budgets.
 func onNamespaces(t *testing.T, c rig.ControlPlane) {
 	ctx := t.Context()
 	c.Make("shop", `
@@ -241,10 +244,9 @@ func onNamespaces(t *testing.T, c rig.ControlPlane) {
 	}
 }
 
-// onLocators sees who may write PodLocators: the controller, and those with the verb forge or all
-// verbs on them in the whole cluster; Kubernetes' own controllers as far as objects go with
-// others; and not those who may write all of the cluster by other verbs, or do everything in a
-// namespace.
+// onLocators checks who may write PodLocators: the controller, users with the verb forge or all
+// verbs on them in the whole cluster, and Kubernetes' own controllers as far as cascading deletion
+// needs it. Other verbs in the whole cluster, or all verbs in a namespace, do not suffice.
 func onLocators(t *testing.T, c rig.ControlPlane) {
 	const (
 		collector  = "system:serviceaccount:kube-system:generic-garbage-collector"
@@ -300,7 +302,7 @@ func onLocators(t *testing.T, c rig.ControlPlane) {
 		return second(shop(user).Patch(t.Context(), "web", types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
 	}
 	remove := func(user, name string) error { return shop(user).Delete(t.Context(), name, metav1.DeleteOptions{}) }
-	// The controller may not patch: it writes all of a PodLocator.
+	// The controller may not patch: it writes whole PodLocators.
 	update := func() error {
 		made, err := shop("operator").Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil {
@@ -378,5 +380,5 @@ func onLocators(t *testing.T, c rig.ControlPlane) {
 	})
 }
 
-// second is the error of a call that gives an object too.
+// second returns only the error of a call.
 func second[T any](_ T, err error) error { return err }

@@ -22,7 +22,7 @@ const (
 	policyOfSurges    = "vicinity-controller-deployments"
 )
 
-// The pods of the test are never ready but for one, which is so by a status that the test writes.
+// Pods of the test are never ready, except the one whose status the test writes.
 const rolledOut = `
 apiVersion: v1
 kind: Pod
@@ -96,11 +96,12 @@ spec:
   template: {metadata: {labels: {app: agent}}, spec: {nodeSelector: {none: none}, containers: [{name: web, image: web}]}}
 `
 
-// released is what a release does to the pod that is held.
+// released is the patch that releases the held pod.
 const released = `{"op":"remove","path":"/spec/schedulingGates/0"},{"op":"add","path":"/spec/nodeSelector","value":{"zone":"a"}},` +
 	`{"op":"add","path":"/metadata/annotations","value":{"vicinity.dev/released-for":"web-1"}}`
 
-// onRollouts has the controller delete, restore and scale down what it may, and what it may not.
+// onRollouts deletes, restores and scales down as the controller, within its rights and beyond
+// them.
 func onRollouts(t *testing.T, c rig.ControlPlane) {
 	ctx, controller := t.Context(), as(t, c, own)
 	shop, err := c.MakeNamespace(ctx, "shop")

@@ -18,7 +18,7 @@ import (
 	routingcontroller "vicinity.dev/vicinity/internal/routing/controller"
 )
 
-// names are the objects of a release by kind and name.
+// names returns the objects of a release by kind and name.
 func names(t *testing.T, assignments ...string) []string {
 	t.Helper()
 	return slices.Sorted(maps.Keys(objects(t, rendered(t, assignments...))))
@@ -60,7 +60,7 @@ func TestWhatIsOffInstallsNothing(t *testing.T) {
 		{name: "budget", set: "podDisruptionBudget.enabled=false", gone: []string{"PodDisruptionBudget vicinity-controller"}},
 		{name: "guard of writes", set: "rbac.guardWrites=false", gone: slices.Concat(guard("vicinity-controller-writes"), guardOfLocators)},
 		{name: "roles of users", set: "rbac.aggregate=false", gone: []string{"ClusterRole vicinity-edit", "ClusterRole vicinity-view"}},
-		// The controller publishes the addresses of nodes for a proxy, which needs no controller.
+		// The controller, if installed, publishes the addresses of nodes for the proxy.
 		{name: "a proxy", set: "proxy.enabled=true", added: append(slices.Clone(guarded), "ConfigMap vicinity-node-addresses")},
 		{name: "a proxy alone", set: "proxy.enabled=true,routing.enabled=false", gone: all, added: guarded},
 		{name: "a proxy without a guard", set: "proxy.enabled=true,routing.enabled=false,proxy.guardLeases=false", gone: all, added: probed},
@@ -90,12 +90,13 @@ func TestWhatIsOffInstallsNothing(t *testing.T) {
 	}
 }
 
-// guard are the objects of a policy.
+// guard returns the objects of a policy.
 func guard(policy string) []string {
 	return []string{"ValidatingAdmissionPolicy " + policy, "ValidatingAdmissionPolicyBinding " + policy}
 }
 
-// Objects are guarded wherever the controller may write them, and PodLocators wherever something reads them, too.
+// Objects are guarded wherever the controller may write them. PodLocators are also guarded wherever
+// a program reads them.
 func TestLocatorsAreGuarded(t *testing.T) {
 	const locators, pods, namespaces, pdbs = "vicinity-podlocators", policyOfPods, policyOfNamespaces, policyOfPDBs
 	for set, want := range map[string][]string{
@@ -124,13 +125,13 @@ func TestLocatorsAreGuarded(t *testing.T) {
 	}
 }
 
-// daemonSet is that of the proxy.
+// daemonSet returns the pod spec of the proxy.
 func daemonSet(t *testing.T, set string) corev1.PodSpec {
 	t.Helper()
 	return object[*appsv1.DaemonSet](t, rendered(t, "proxy.enabled=true"+set), "DaemonSet vicinity-proxy").Spec.Template.Spec
 }
 
-// A proxy that is taken over can change the network of its node, and nothing else.
+// A compromised proxy can change the network of its node, and nothing else.
 func TestProxyIsConfined(t *testing.T) {
 	pod := daemonSet(t, ",proxy.accounting.bytes=true")
 	if !pod.HostNetwork || pod.HostPID || pod.HostIPC || ptr.Deref(pod.HostUsers, true) != true {
@@ -156,7 +157,7 @@ func TestProxyIsConfined(t *testing.T) {
 	if len(mounted) != 1 || !slices.Contains(pod.InitContainers[0].Args, "--sysctl-folder="+mounted[0].MountPath) {
 		t.Errorf("the init container has %v mounted and the arguments %q", mounted, pod.InitContainers[0].Args)
 	}
-	// The kernel is only set where there is something to set.
+	// The init container exists only when kernel settings must be changed.
 	const zero = "proxy.conntrack.maxPerCore=0,proxy.conntrack.tcpEstablishedTimeout=0s,proxy.conntrack.tcpCloseWaitTimeout=0s"
 	for want, sets := range [][]string{
 		{
@@ -173,8 +174,8 @@ func TestProxyIsConfined(t *testing.T) {
 	}
 }
 
-// Flags of the controller say whether it publishes the addresses of nodes, and which pods get a PodLocator or that
-// existing ones go.
+// Flags tell the controller whether to publish the addresses of nodes, which pods get a PodLocator,
+// and whether to delete existing ones.
 func TestValuesReachTheController(t *testing.T) {
 	for _, test := range []struct{ set, flags, want string }{
 		{"proxy.enabled=true", "--publish-", "--publish-node-addresses"},
@@ -201,7 +202,7 @@ func runsOn(t *testing.T, pod corev1.PodSpec, node map[string]string) bool {
 	return matches
 }
 
-// The controller waits for the nodes that the DaemonSet runs on, and for no others.
+// The controller waits for exactly the nodes on which the DaemonSet runs.
 func TestHandOverWaitsForTheNodesOfTheProxy(t *testing.T) {
 	nodes := []map[string]string{{}}
 	for key, values := range map[string][]string{corev1.LabelOSStable: {"linux", "windows"}, "type": {"", "virtual"}, "gen": {"3", "7"}} {
@@ -272,7 +273,7 @@ func TestHandOverWaitsForTheNodesOfTheProxy(t *testing.T) {
 	}
 }
 
-// A pod that is taken over can do nothing but what the program does.
+// A compromised pod has only the rights of its program.
 func TestPodsAreConfined(t *testing.T) {
 	r := rendered(t, "dns.enabled=true")
 	for _, name := range []string{"vicinity-controller", "vicinity-dns"} {
@@ -296,8 +297,8 @@ func TestPodsAreConfined(t *testing.T) {
 	}
 }
 
-// The garbage collector is told of less than what the pod dies of, whatever way the
-// limit is written.
+// The garbage collector gets less memory than the container's limit, in whatever unit the limit is
+// written.
 func TestMemoryIsKeptBelowTheLimit(t *testing.T) {
 	for _, test := range []struct {
 		limit any
@@ -336,7 +337,8 @@ func TestMemoryIsKeptBelowTheLimit(t *testing.T) {
 	}
 }
 
-// The labels that find pods are those pods have, and tell proxies and controllers apart, whatever users add.
+// Selectors match the labels of pods, and separate proxies from controllers, whatever labels users
+// add.
 func TestSelectorsFindThePods(t *testing.T) {
 	r := rendered(t, "podLabels.a=b,podLabels.app\\.kubernetes\\.io/component=other,nameOverride=near",
 		"proxy.enabled=true,proxy.podLabels.a=b,proxy.podLabels.app\\.kubernetes\\.io/component=controller")

@@ -14,7 +14,7 @@ import (
 	"helm.sh/helm/v4/pkg/strvals"
 )
 
-// schema is as much of a JSON schema as the chart's has.
+// schema has the parts of a JSON schema that the chart uses.
 type schema struct {
 	Description          string             `json:"description"`
 	Type                 any                `json:"type"`
@@ -25,7 +25,7 @@ type schema struct {
 	AdditionalProperties any                `json:"additionalProperties"`
 }
 
-// value is one that users can set.
+// value is a value that users can set.
 type value struct {
 	path []string
 	schema
@@ -34,11 +34,10 @@ type value struct {
 
 func (v value) name() string { return strings.Join(v.path, ".") }
 
-// global is what a chart hands to those that are part of it. Vicinity reads nothing of
-// it.
+// global is a field that charts pass to their subcharts. Vicinity ignores it.
 const global = "global"
 
-// readSchema reads the chart's.
+// readSchema reads the chart's schema.
 func readSchema(t *testing.T) *schema {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "values.schema.json"))
@@ -52,17 +51,17 @@ func readSchema(t *testing.T) *schema {
 	return s
 }
 
-// values are all that the schema knows, by name.
+// values returns all values of the schema, by name.
 func values(t *testing.T) []value {
 	t.Helper()
 	var all []value
 	var walk func(s *schema, path []string, defaults any)
 	walk = func(s *schema, path []string, defaults any) {
-		// What is misspelled must not be passed over in silence.
+		// A misspelled value must cause an error.
 		if s.Type == "object" && len(s.Properties) > 0 && s.AdditionalProperties != false {
 			t.Errorf("the schema of %q allows what it does not know", path)
 		}
-		// A part of values that is described is a value itself.
+		// A group of values with a description counts as a value.
 		if s.Description != "" {
 			all = append(all, value{path: path, schema: *s, byDefault: defaults})
 			return
@@ -95,7 +94,7 @@ var (
 	keyLine     = regexp.MustCompile(`^( *)([A-Za-z]+):`)
 )
 
-// comments are those right above the values of values.yaml, by name.
+// comments returns the comments right above the values of values.yaml, by name.
 func comments(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "values.yaml"))
@@ -128,7 +127,7 @@ func TestEveryValueIsCommented(t *testing.T) {
 	}
 }
 
-// other is a value that the schema allows and that is not the default.
+// other returns an allowed value that is not the default.
 func (v value) other(t *testing.T) any {
 	t.Helper()
 	switch was := v.byDefault.(type) {
@@ -182,7 +181,7 @@ func (v value) other(t *testing.T) any {
 	return nil
 }
 
-// nested puts a value where its path says.
+// nested puts a value at its path.
 func nested(path []string, leaf any) map[string]any {
 	for _, name := range slices.Backward(path[1:]) {
 		leaf = map[string]any{name: leaf}
@@ -190,7 +189,7 @@ func nested(path []string, leaf any) map[string]any {
 	return map[string]any{path[0]: leaf}
 }
 
-// put sets a value where its path says.
+// put sets a value at its path.
 func put(values map[string]any, path []string, leaf any) {
 	for _, name := range path[:len(path)-1] {
 		below, ok := values[name].(map[string]any)
@@ -203,9 +202,9 @@ func put(values map[string]any, path []string, leaf any) {
 	values[path[len(path)-1]] = leaf
 }
 
-// A value that changes nothing is a promise that is not kept.
+// Every value must change the rendered objects.
 func TestEveryValueIsUsed(t *testing.T) {
-	// What is off by default shows nothing of its other values.
+	// Values of a feature have no effect while the feature is off.
 	const on = "proxy.enabled=true,dns.enabled=true,locators.enabled=true,disruption.enabled=true,rollouts.scaleDown=true,rollouts.enabled=true,monitoring.serviceMonitors.enabled=true,monitoring.rules.enabled=true,monitoring.dashboards.enabled=true"
 	before := rendered(t, on)
 	for _, v := range values(t) {
@@ -221,7 +220,7 @@ func TestEveryValueIsUsed(t *testing.T) {
 				leaf = false
 			}
 			put(set, v.path, leaf)
-			// Without metrics there is nothing for monitors to scrape and for rules to read.
+			// Without metrics, monitors and rules are empty.
 			if v.name() == "metrics.enabled" {
 				put(set, []string{"monitoring", "serviceMonitors", "enabled"}, false)
 				put(set, []string{"monitoring", "rules", "enabled"}, false)
@@ -274,7 +273,7 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// A program ends on a duration that it refuses, and would start again and again.
+// A program that refuses a duration would crash and restart forever.
 func TestDurationsAreThoseThatTheProgramsTake(t *testing.T) {
 	longest := map[string]time.Duration{
 		"routing.shrinkGrace": time.Hour, "routing.groups.handBackGrace": time.Hour, "routing.replanAfter": 24 * time.Hour,

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// costLimit is what one expression of a policy may cost in an API server, by the count of
-// CEL's library.
+// costLimit is the highest cost of one policy expression in an API server, as CEL's library counts
+// it.
 const costLimit = 1_000_000
 
 // policy evaluates a policy like an API server.
@@ -36,7 +36,7 @@ func newPolicy(t *testing.T, r *admissionv1.ValidatingAdmissionPolicy) *policy {
 	return &policy{r.Spec, env}
 }
 
-// eval evaluates an expression and adds up what the dearest has cost.
+// eval evaluates an expression, and keeps the highest cost so far in dearest.
 func (p *policy) eval(t *testing.T, expression string, input map[string]any, dearest *uint64) any {
 	t.Helper()
 	ast, issues := p.env.Compile(expression)
@@ -57,10 +57,10 @@ func (p *policy) eval(t *testing.T, expression string, input map[string]any, dea
 	return result
 }
 
-// refuses is the message with which a write is refused, empty if it is not.
+// refuses returns the message of the refusal of a write; empty if the write is allowed.
 func (p *policy) refuses(t *testing.T, resource string, before, after map[string]any) (message string, dearest uint64) {
 	t.Helper()
-	// Variables are not evaluated before they are used: what one says of no object is not.
+	// Match conditions come first: variables may fail for requests that do not match.
 	variables := map[string]any{}
 	input := map[string]any{
 		"request": map[string]any{"resource": map[string]any{"resource": resource}, "userInfo": map[string]any{"username": own}},
@@ -82,13 +82,13 @@ func (p *policy) refuses(t *testing.T, resource string, before, after map[string
 	return "", dearest
 }
 
-// writesPolicy is that of the controller's writes.
+// writesPolicy returns the policy of the controller's writes.
 func writesPolicy(t *testing.T) *policy {
 	t.Helper()
 	return newPolicy(t, object[*admissionv1.ValidatingAdmissionPolicy](t, rendered(t), "ValidatingAdmissionPolicy vicinity-controller-writes"))
 }
 
-// edited is an object with a change.
+// edited returns an object with a change.
 func edited(t *testing.T, object map[string]any, change string) map[string]any {
 	t.Helper()
 	after := runtime.DeepCopyJSON(object)
@@ -115,7 +115,7 @@ func parsed(t *testing.T, text string) map[string]any {
 	return runtime.DeepCopyJSON(floats(object).(map[string]any))
 }
 
-// floats has numbers as a deep copy takes them.
+// floats converts numbers to the types that a deep copy accepts.
 func floats(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -138,7 +138,7 @@ spec: {clusterIP: 10.0.0.1, selector: {app: web}, ports: [{port: 80}]}
 status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}, conditions: [{type: Other, status: "True"}, {type: vicinity.dev/TopologyRouting, status: "True"}]}
 `
 
-// What the controller writes to Services is its own.
+// The controller may write only its own parts of Services.
 func TestControllerWritesItsOwnToServices(t *testing.T) {
 	p, before := writesPolicy(t), parsed(t, theService)
 	for change, want := range map[string]string{
@@ -207,7 +207,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// bigSlice is one of as many endpoints as the API allows, each with all that it can have.
+// bigSlice returns a slice with so many endpoints, each with all fields.
 func bigSlice(endpoints int) map[string]any {
 	slice := map[string]any{
 		"metadata":    map[string]any{"name": "web-1", "labels": map[string]any{"kubernetes.io/service-name": "web"}},
@@ -227,7 +227,7 @@ func bigSlice(endpoints int) map[string]any {
 	return slice
 }
 
-// Of slices the controller writes hints, of as many endpoints as there can be.
+// The controller may write only hints to slices, even with the highest number of endpoints.
 func TestControllerWritesHintsToSlices(t *testing.T) {
 	p := writesPolicy(t)
 	for name, change := range map[string]func(slice, endpoint map[string]any){
@@ -276,13 +276,13 @@ func TestControllerWritesHintsToSlices(t *testing.T) {
 	}
 }
 
-// An endpoint that Kubernetes gives a field beside these would not be held to it.
+// The policy must be extended when Kubernetes adds a field to endpoints.
 func TestEveryFieldOfAnEndpointIsHeld(t *testing.T) {
 	rendered := fmt.Sprint(writesPolicy(t).spec.Validations)
 	endpoint := reflect.TypeFor[discoveryv1.Endpoint]()
 	for i := range endpoint.NumField() {
 		if field, _, _ := strings.Cut(endpoint.Field(i).Tag.Get("json"), ","); field != "hints" && !strings.Contains(rendered, "e.?"+field) {
-			t.Errorf("field %s of endpoints is not held", field)
+			t.Errorf("the policy does not compare the field %s of endpoints", field)
 		}
 	}
 }

@@ -4,9 +4,8 @@
 // tried.
 //
 // Areas share labs, and one lab runs at a time. "make test" tries the promises of its tier, "make
-// soak" can try all, and "make e2e" leaves out the longest ones. AREA=proxy selects an area. The
-// promises need root and take minutes: without the variable E2E_AREA, which make sets, nothing
-// runs.
+// e2e" all but the promises of "make soak" alone. AREA=proxy selects an area. The promises need
+// root and take minutes: without the variable E2E_AREA, which make sets, nothing runs.
 package e2e_test
 
 import (
