@@ -61,11 +61,11 @@ func TestWhatWebhooksAreCalledFor(t *testing.T) {
 		for _, w := range object[*admissionv1.MutatingWebhookConfiguration](t, rendered(t, set), "MutatingWebhookConfiguration vicinity").Webhooks {
 			conditions[kind] = append(conditions[kind], w.MatchConditions)
 			if *w.FailurePolicy != admissionv1.Ignore || *w.TimeoutSeconds > 2 || *w.SideEffects != admissionv1.SideEffectClassNone {
-				t.Errorf("who writes waits for %s, or is refused without it", w.Name)
+				t.Errorf("%s can delay or refuse writes", w.Name)
 			}
 		}
 		if len(conditions[kind]) != want {
-			t.Fatalf("%s: there are %d webhooks, want %d", set, len(conditions[kind]), want)
+			t.Fatalf("%s: %d webhooks, want %d", set, len(conditions[kind]), want)
 		}
 	}
 	hooks(slices, "routing.enabled=true", 2)

@@ -93,7 +93,7 @@ func TestRunbooksOfAlerts(t *testing.T) {
 			}
 		}
 		if alerts < 20 {
-			t.Errorf("there are %d alerts", alerts)
+			t.Errorf("found %d alerts", alerts)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func TestControllerWritesItsOwnToNamespaces(t *testing.T) {
 	}
 	for _, validation := range p.spec.Validations {
 		if strings.Contains(validation.Expression, "oldLabels") && !strings.Contains(validation.Message, "or of a webhook that changes it") {
-			t.Errorf("%q does not say that a webhook may have done it", validation.Message)
+			t.Errorf("%q does not name a webhook as a possible cause", validation.Message)
 		}
 	}
 }

@@ -99,14 +99,14 @@ func excess(rules []rbacv1.PolicyRule, granted map[string]string) []string {
 	for resource, has := range given {
 		for _, verb := range has {
 			if !slices.Contains(strings.Fields(granted[resource]), verb) {
-				wrong = append(wrong, fmt.Sprintf("may %s %s and does not need to", verb, resource))
+				wrong = append(wrong, fmt.Sprintf("may %s %s but need not", verb, resource))
 			}
 		}
 	}
 	for resource, needs := range granted {
 		for verb := range strings.FieldsSeq(needs) {
 			if !slices.Contains(given[resource], verb) {
-				wrong = append(wrong, fmt.Sprintf("needs to %s %s and may not", verb, resource))
+				wrong = append(wrong, fmt.Sprintf("needs to %s %s but may not", verb, resource))
 			}
 		}
 	}
@@ -213,8 +213,8 @@ func TestProgramsMayDoWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// A tenant who may write an EndpointGroup or a PodLocator can claim the address of another's
-// pod, and one who may write the status of a budget can take its reservations away.
+// A tenant who can write an EndpointGroup or a PodLocator can claim the address of another tenant's
+// pod. One who can write the status of a budget can remove its reservations.
 func TestUsersMayWritePoliciesAndNothingElse(t *testing.T) {
 	r := rendered(t)
 	const label = "rbac.authorization.k8s.io/aggregate-to-"
@@ -238,7 +238,7 @@ func TestUsersMayWritePoliciesAndNothingElse(t *testing.T) {
 	} {
 		role := object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-"+test.role)
 		for _, wrong := range excess(role.Rules, test.granted) {
-			t.Errorf("who has the role %s %s", test.role, wrong)
+			t.Errorf("a user with the role %s %s", test.role, wrong)
 		}
 		for _, into := range []string{"view", "edit", "admin"} {
 			if got, want := role.Labels[label+into] == "true", slices.Contains(test.into, into); got != want {

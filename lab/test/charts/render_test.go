@@ -212,7 +212,7 @@ func TestEmbeddedChartIsWhole(t *testing.T) {
 	for _, f := range load(t).Raw {
 		got, err := fs.ReadFile(embedded, f.Name)
 		if err != nil || !slices.Equal(got, f.Data) {
-			t.Errorf("%s is not embedded as it is: %v", f.Name, err)
+			t.Errorf("%s is not embedded unchanged: %v", f.Name, err)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestWhatIsOffInstallsNothing(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			want := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(test.gone, name) })
 			if len(want)+len(test.gone) != len(all) {
-				t.Fatalf("of %q some are not there by default either", test.gone)
+				t.Fatalf("some of %q are missing by default too", test.gone)
 			}
 			want = slices.Sorted(slices.Values(append(want, test.added...)))
 			if got := names(t, test.set); !slices.Equal(got, want) {
@@ -118,7 +118,7 @@ func TestLocatorsAreGuarded(t *testing.T) {
 		for _, policy := range []string{locators, pods, namespaces, pdbs} {
 			for _, name := range guard(policy) {
 				if got, want := slices.Contains(installed, name), slices.Contains(want, policy); got != want {
-					t.Errorf("%s: %s is there: %t, want %t", set, name, got, want)
+					t.Errorf("%s: %s exists: %t, want %t", set, name, got, want)
 				}
 			}
 		}
@@ -151,7 +151,7 @@ func TestProxyIsConfined(t *testing.T) {
 		}
 	}
 	if len(pod.InitContainers) != 1 || len(pod.Volumes) != 1 || pod.Volumes[0].HostPath == nil || pod.Volumes[0].HostPath.Path != "/proc/sys/net" {
-		t.Errorf("there are the init containers %v and the volumes %v, want one of each", pod.InitContainers, pod.Volumes)
+		t.Errorf("the pod has the init containers %v and the volumes %v, want one of each", pod.InitContainers, pod.Volumes)
 	}
 	mounted := pod.InitContainers[0].VolumeMounts
 	if len(mounted) != 1 || !slices.Contains(pod.InitContainers[0].Args, "--sysctl-folder="+mounted[0].MountPath) {
@@ -168,7 +168,7 @@ func TestProxyIsConfined(t *testing.T) {
 	} {
 		for _, set := range sets {
 			if pod := daemonSet(t, set); len(pod.InitContainers) != want || len(pod.Volumes) != want {
-				t.Errorf("%s: there are the init containers %v and the volumes %v, want %d of each", set, pod.InitContainers, pod.Volumes, want)
+				t.Errorf("%s: the pod has the init containers %v and the volumes %v, want %d of each", set, pod.InitContainers, pod.Volumes, want)
 			}
 		}
 	}
@@ -360,7 +360,7 @@ func TestSelectorsFindThePods(t *testing.T) {
 		}
 		for _, selector := range test.selectors {
 			if selector["app.kubernetes.io/component"] != test.component {
-				t.Errorf("%v does not say which pods", selector)
+				t.Errorf("%v does not select the component %s", selector, test.component)
 			}
 			for key, value := range selector {
 				if test.labels[key] != value {

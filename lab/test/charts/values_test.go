@@ -59,7 +59,7 @@ func values(t *testing.T) []value {
 	walk = func(s *schema, path []string, defaults any) {
 		// A misspelled value must cause an error.
 		if s.Type == "object" && len(s.Properties) > 0 && s.AdditionalProperties != false {
-			t.Errorf("the schema of %q allows what it does not know", path)
+			t.Errorf("the schema of %q allows unknown values", path)
 		}
 		// A group of values with a description counts as a value.
 		if s.Description != "" {
@@ -177,7 +177,7 @@ func (v value) other(t *testing.T) any {
 	if v.Type == "object" {
 		return map[string]any{"other": "value"}
 	}
-	t.Fatalf("%s: nothing is known that it can be but %v", v.name(), v.byDefault)
+	t.Fatalf("%s: no allowed value but %v is known", v.name(), v.byDefault)
 	return nil
 }
 

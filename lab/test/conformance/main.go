@@ -71,8 +71,8 @@ func parse(args []string) (*options, error) {
 	o := &options{parallel: 2 * runtime.NumCPU(), bin: "bin", log: os.Stderr}
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	flags.StringVar(&o.suite, "suite", "all", "which tests: "+suiteNames)
-	proxy := flags.String("proxy", string(shape.ProxyKubeProxy), "what programs Services: "+proxyNames)
-	flags.BoolVar(&o.prefer, "prefer", false, "annotate every Service for Vicinity's algorithm Prefer, unless it says itself where its traffic goes")
+	proxy := flags.String("proxy", string(shape.ProxyKubeProxy), "the proxy of Services: "+proxyNames)
+	flags.BoolVar(&o.prefer, "prefer", false, "annotate every Service with Prefer for its zone, unless it has such a setting itself")
 	focus := flags.String("focus", "", "regular `expression`: only tests whose names match")
 	flags.BoolVar(&o.slow, "slow", false, "run tests that take minutes each, too")
 	flags.StringVar(&o.tests, "tests", "", "`folder` with e2e.test and images.yaml, which \"make suite\" builds")

@@ -81,7 +81,7 @@ func readReports(folder string, names []string) ([]result, error) {
 		case whole != nil && (!reported || c.Skipped != nil):
 			results[i] = result{name: name, state: failed, reason: whole.Name + ": " + firstLine(*whole.problem())}
 		case !reported:
-			results[i] = result{name: name, state: failed, reason: "there is no report of it: see " + filepath.Join(folder, logFile)}
+			results[i] = result{name: name, state: failed, reason: "it has no report: see " + filepath.Join(folder, logFile)}
 		default:
 			results[i] = c.result(name)
 		}

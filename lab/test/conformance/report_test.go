@@ -47,7 +47,7 @@ func TestReadReports(t *testing.T) {
 		{name: names[3], state: skipped, reason: "no such thing"},
 		{name: names[4], state: skipped, reason: "no ssh"},
 		{name: names[5], state: failed, reason: "its status is interrupted"},
-		{name: names[6], state: failed, reason: "there is no report of it: see " + folder + "/log"},
+		{name: names[6], state: failed, reason: "it has no report: see " + folder + "/log"},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("results are\n%+v\nwant\n%+v", got, want)

@@ -322,7 +322,7 @@ func stops(b *chromium.Browser) (all int, err error) {
 			return 0, fmt.Errorf("stop %d of %d, %q, does not visibly have the focus (outline %s)", i+1, all, at.Text, at.Outline)
 		}
 		if i == 0 && at.Text != "Skip to the content" {
-			return 0, fmt.Errorf("the first stop is %q, and not the link to the content", at.Text)
+			return 0, fmt.Errorf("the first stop is %q, want the link to the content", at.Text)
 		}
 	}
 	return all, nil

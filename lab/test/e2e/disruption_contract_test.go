@@ -37,7 +37,7 @@ func evictionContract(ctx context.Context, s *scene) (string, error) {
 		options   *metav1.DeleteOptions
 		is        func(error) bool
 	}{
-		{"a pod that is not there", "missing", nil, apierrors.IsNotFound},
+		{"a missing pod", "missing", nil, apierrors.IsNotFound},
 		{"a precondition that does not hold", pods[0].Name, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}}, apierrors.IsConflict},
 	} {
 		if err := f.Evict(ctx, wrong.pod, wrong.options); !wrong.is(err) {
@@ -63,7 +63,7 @@ func evictionContract(ctx context.Context, s *scene) (string, error) {
 	check(s.WaitDeployment(ctx, s.namespace, w.Name))
 	held := must(s.refusedElsewhere(ctx, w.Name))
 	return fmt.Sprintf("a missing pod 404, another UID 409, two dry runs and a PodDisruptionBudget reserve nothing, a refusal is a 429 with its cause, "+
-		"and what another webhook refused is reserved no longer than %.0f s", held.Seconds()), nil
+		"and a reservation that another webhook refused lasts at most %.0f s", held.Seconds()), nil
 }
 
 // dryRuns sends both forms of a dry run.
@@ -83,7 +83,7 @@ func (s *scene) dryRuns(ctx context.Context, pod string) error {
 
 // verdict waits until explain predicts the wanted answer to an eviction of a pod.
 func (s *scene) verdict(ctx context.Context, pod, want string) error {
-	return kube.Wait(ctx, "explain to say "+want, func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, "explain to predict "+want, func(ctx context.Context) (string, error) {
 		output, err := s.vicinityJSON(ctx, "explain", "pod/"+pod, "-n", s.namespace)
 		if err != nil || output["verdict"] == want {
 			return "", err
@@ -119,7 +119,7 @@ func (s *scene) refusal(ctx context.Context, first, second string) error {
 	}
 	// Until the replacement exists, the missing pod has no name.
 	if !strings.Contains(got.Message, "held-") && !strings.Contains(got.Message, "1 pod is missing") {
-		return fmt.Errorf("a refusal does not say which pod is down: %s", got.Message)
+		return fmt.Errorf("a refusal does not name the pod that is down: %s", got.Message)
 	}
 	return nil
 }

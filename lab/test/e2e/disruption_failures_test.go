@@ -37,7 +37,7 @@ func (s *scene) calmStorm(ctx context.Context, h *evictions.History, inFlight in
 // evicting waits until more evictions are admitted.
 func evicting(ctx context.Context, storm *evictions.Storm, more int) error {
 	before := storm.Progress()
-	return kube.Wait(ctx, "evictions to go on", func(context.Context) (string, error) {
+	return kube.Wait(ctx, "further evictions", func(context.Context) (string, error) {
 		if n := storm.Progress() - before; n < more {
 			return fmt.Sprintf("%d of %d were admitted", n, more), nil
 		}
@@ -71,7 +71,7 @@ func evictionWebhooksDown(ctx context.Context, s *scene) (figure string, err err
 	}
 	must(f.Judge(ctx, h, map[string]int{"calm": w.Replicas}))
 	message := must(s.withoutWebhooks(ctx, w.Name))
-	return fmt.Sprintf("%d evictions while a webhook was replaced, 0 failed; without both %q, and other namespaces go on", figures.Admitted, message), nil
+	return fmt.Sprintf("%d evictions while a webhook was replaced, 0 failed; without both %q, and other namespaces are not affected", figures.Admitted, message), nil
 }
 
 // withoutWebhooks stops all webhooks, and returns the message of an eviction under a budget.
@@ -211,7 +211,7 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 	check(heal(ctx))
 	healed = true
 	begun = time.Now()
-	check(kube.Wait(ctx, "evictions elsewhere to go on", func(ctx context.Context) (string, error) {
+	check(kube.Wait(ctx, "evictions elsewhere to be admitted", func(ctx context.Context) (string, error) {
 		if err := f.Evict(ctx, elsewhere[0].Name, dry); err != nil {
 			return err.Error(), nil
 		}

@@ -173,7 +173,7 @@ func (s *scene) removeStory(ctx context.Context, namespace, manifests string) er
 	if err := s.Delete(ctx, namespace, manifests); err != nil {
 		return err
 	}
-	return kube.Wait(ctx, "the pods of the story to go", func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, "the pods of the story to be deleted", func(ctx context.Context) (string, error) {
 		list, err := s.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
 			return fmt.Sprintf("%d remain", len(list.Items)), nil

@@ -124,7 +124,7 @@ func (s *scene) documented(ctx context.Context, document string) (string, error)
 	if os.Getenv("E2E_UPDATE") != "" {
 		return "written anew", os.WriteFile(document, []byte(strings.Join(rewritten(lines, commands), "\n")), 0o644)
 	}
-	return fmt.Sprintf("%d commands print what is shown", len(commands)), errors.Join(failed...)
+	return fmt.Sprintf("%d commands print the documented output", len(commands)), errors.Join(failed...)
 }
 
 // rewritten returns the document with the current outputs.

@@ -385,7 +385,7 @@ func (d *daily) count(ctx context.Context, path string) (int, error) {
 func (d *daily) sameAs(ctx context.Context, before traces) (figure string, err error) {
 	nodes := float64(len(d.cluster.Shape().Nodes()))
 	var after traces
-	err = kube.Wait(ctx, "nothing to be left behind", func(ctx context.Context) (string, error) {
+	err = kube.Wait(ctx, "the traces of the work to disappear", func(ctx context.Context) (string, error) {
 		if after, err = d.traces(ctx); err != nil {
 			return "", err
 		}

@@ -337,7 +337,7 @@ func scale(ctx context.Context, s *scene) (figure string, err error) {
 	check(kube.Wait(ctx, "all pods to be ready", ready))
 	took := time.Since(begun)
 	status := must(cluster.Status(ctx))
-	return fmt.Sprintf("%d nodes ready after %.0f s, %d pods after another %.0f s, %d MiB in all",
+	return fmt.Sprintf("%d nodes ready after %.0f s, %d pods after another %.0f s, %d MiB in total",
 		nodes, up.Seconds(), deployments*each, took.Seconds(), status.Memory>>20), nil
 }
 

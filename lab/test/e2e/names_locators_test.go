@@ -67,7 +67,7 @@ func (s *scene) allLocated(ctx context.Context) (number int, err error) {
 		}
 		for name := range locators {
 			if _, found := pods[name]; !found {
-				return "there is no pod of PodLocator " + name, nil
+				return "no pod belongs to PodLocator " + name, nil
 			}
 		}
 		for name, pod := range pods {

@@ -87,12 +87,12 @@ func (s *scene) removePod(ctx context.Context, name string) error {
 	if err := s.CoreV1().Pods(s.namespace).Delete(ctx, name, atOnce()); err != nil {
 		return err
 	}
-	return kube.Wait(ctx, "pod "+name+" to go", func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, "pod "+name+" to be deleted", func(ctx context.Context) (string, error) {
 		list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 		if err != nil || len(list.Items) == 0 {
 			return "", err
 		}
-		return "it is there", nil
+		return "it exists", nil
 	})
 }
 

@@ -417,7 +417,7 @@ func affinityTimeout(ctx context.Context, s *scene) (string, error) {
 	}
 	check(comesBack(ctx, p, stay))
 	check(leaves(ctx, p, stay))
-	return "a client that comes back within the time stays with its endpoint, also beyond the time since its first connection, and one that comes later does not", nil
+	return "a client that returns within the timeout keeps its endpoint, also when the timeout since its first connection is over, and one that returns later does not", nil
 }
 
 // comesBack connects repeatedly within the timeout, for longer than it in total. It returns an

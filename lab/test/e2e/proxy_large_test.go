@@ -108,7 +108,7 @@ func (s *scene) countTooLarge(ctx context.Context) (int, error) {
 	tellers := map[string]bool{}
 	for _, event := range list.Items {
 		if event.InvolvedObject.Name != "large" || !strings.Contains(event.Message, "and --max-service-elements allows ") {
-			return 0, fmt.Errorf("an event about %s says %q", event.InvolvedObject.Name, event.Message)
+			return 0, fmt.Errorf("an event about %s has the message %q", event.InvolvedObject.Name, event.Message)
 		}
 		tellers[event.ReportingInstance] = true
 	}

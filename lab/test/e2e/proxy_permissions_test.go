@@ -23,7 +23,7 @@ import (
 func proxyOwnLease(ctx context.Context, s *scene) (string, error) {
 	pods := must(s.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=proxy"}))
 	if len(pods.Items) < 2 {
-		return "", fmt.Errorf("there are %d proxies; at least 2 are needed", len(pods.Items))
+		return "", fmt.Errorf("%d proxies run; at least 2 are needed", len(pods.Items))
 	}
 	pod, other := &pods.Items[0], &pods.Items[1]
 	lease := func(node string) string { return "vicinity-proxy-" + node }

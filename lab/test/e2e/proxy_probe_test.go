@@ -110,7 +110,7 @@ func (st *stage) namespaceOf(from string) (string, error) {
 			return shape.NodeNamespace(name, node.Index), nil
 		}
 	}
-	return "", fmt.Errorf("there is no place %q to connect from", from)
+	return "", fmt.Errorf("the place %q is unknown", from)
 }
 
 // target returns the address of a try.

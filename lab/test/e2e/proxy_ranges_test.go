@@ -37,7 +37,7 @@ func (s *scene) dropsUnallocated(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if len(list.Items) == 0 {
-		return "", errors.New("there is no client")
+		return "", errors.New("no client exists")
 	}
 	cluster := s.cluster.Shape()
 	clients := []string{shape.PodNamespace(cluster.Name, string(list.Items[0].UID)), shape.NodeNamespace(cluster.Name, cluster.Nodes()[0].Index)}

@@ -215,7 +215,7 @@ func (s *scene) onlyIn(ctx context.Context, service, table string) error {
 		return err
 	}
 	nodes := s.cluster.Shape().Nodes()
-	return kube.Wait(ctx, fmt.Sprintf("Service %s to be in the rules of %s alone", service, table), func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, fmt.Sprintf("Service %s to be only in the rules of %s", service, table), func(ctx context.Context) (string, error) {
 		for _, node := range nodes {
 			for _, address := range object.Spec.ClusterIPs {
 				family := "ip"

@@ -60,8 +60,7 @@ func packageInto(ctx context.Context, sources, folder string) error {
 	return command(ctx, root+"/bin/release-maker", "package", "--root", sources, "--out", folder, "--platforms", "linux/"+runtime.GOARCH)
 }
 
-// reproducible makes images and chart once more, of programs that are linked once more, and
-// compares all files.
+// reproducible links the programs again, makes images and chart again, and compares all files.
 func reproducible(ctx context.Context, _ *scene) (figure string, err error) {
 	folder := must(os.MkdirTemp("", "release-"))
 	defer undo(&err, func() error { return os.RemoveAll(folder) })
@@ -75,7 +74,7 @@ func reproducible(ctx context.Context, _ *scene) (figure string, err error) {
 	return fmt.Sprintf("%d files made twice, the same bytes", len(before)), nil
 }
 
-// checksums are those of the files in a folder, with their names.
+// checksums returns the checksums of the files in a folder, with their names.
 func checksums(folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -173,7 +172,7 @@ const (
 	largestProxyImage = 35e6
 )
 
-// imageSizes are those of the archives in a folder, which have one platform.
+// imageSizes returns the sizes of the archives in a folder, which have one platform.
 func imageSizes(folder string) (string, error) {
 	archives, err := filepath.Glob(filepath.Join(folder, "*.oci.tar"))
 	if err != nil {

@@ -125,7 +125,7 @@ func (w shrunk) unpaced(ctx context.Context, l *leaving) (string, error) {
 		return "", err
 	}
 	most, _ := l.mostAtOnce()
-	return fmt.Sprintf("not paced, %d of %d pods go at once", most, storyPods-storyLeft), nil
+	return fmt.Sprintf("not paced, %d of %d pods are deleted at once", most, storyPods-storyLeft), nil
 }
 
 // scale requests the smaller number of replicas.
@@ -196,9 +196,9 @@ func (w shrunk) paced(ctx context.Context, l *leaving) (string, error) {
 	took := time.Since(begun)
 	most, inZone := l.mostAtOnce()
 	if w.uncovered == "" && (most > w.inAll || inZone > w.inZone) {
-		return "", fmt.Errorf("%d pods of a zone and %d in all went at once, want %d and %d at most: %s", inZone, most, w.inZone, w.inAll, strings.Join(l.deletedPods(), ", "))
+		return "", fmt.Errorf("%d pods of a zone and %d in total were deleted at once, want at most %d and %d: %s", inZone, most, w.inZone, w.inAll, strings.Join(l.deletedPods(), ", "))
 	}
-	return fmt.Sprintf("Deny refuses, with Clamp at most %d and %d of a zone go at once, in %.1f s%s, while the manifest was applied %d times", most, inZone, took.Seconds(), stops, applied), nil
+	return fmt.Sprintf("Deny refuses, with Clamp at most %d pods and %d of a zone are deleted at once, in %.1f s%s, while the manifest was applied %d times", most, inZone, took.Seconds(), stops, applied), nil
 }
 
 // ends waits until the scale-down is over.

@@ -187,7 +187,7 @@ func (z zoned) ordered(ctx context.Context) error {
 		for i := range pods {
 			zone := domains[pods[i].Spec.NodeName]
 			if left[zone] != slices.Max(slices.Collect(maps.Values(left))) {
-				return fmt.Sprintf("%s of %s would go with %v left", pods[i].Name, zone, left), nil
+				return fmt.Sprintf("%s of %s would be deleted with %v left", pods[i].Name, zone, left), nil
 			}
 			left[zone]--
 		}

@@ -96,11 +96,11 @@ func TestCheck(t *testing.T) {
 			s.reserves(0, "a1")
 			s.reserves(0, "a1", "b1")
 		}, 0, ""},
-		{"a pod that died unseen", perDomain, func(s *story) {
+		{"an unseen death", perDomain, func(s *story) {
 			s.dies("a1")
 			s.reserves(0, "a2")
 		}, 0, ""},
-		{"a pod elsewhere that died while one ends beside the one that takes its place, unseen", budget{perDomain: &two}, func(s *story) {
+		{"an unseen death elsewhere while a pod ends beside its replacement", budget{perDomain: &two}, func(s *story) {
 			ending, starting := podNamed("a1"), podNamed("a4")
 			ending.terminating, starting.ready = true, false
 			s.add(event{of: pods, uid: "a4", pod: starting})
@@ -109,7 +109,7 @@ func TestCheck(t *testing.T) {
 			s.dies("b1")
 			s.reserves(seen, "a2")
 		}, 0, ""},
-		{"a pod elsewhere that is gone since, while one ends beside the one that takes its place", budget{perDomain: &two}, func(s *story) {
+		{"an unseen end of an evicted pod elsewhere while a pod ends beside its replacement", budget{perDomain: &two}, func(s *story) {
 			s.reserves(0, "b1")
 			ending, starting, evicted := podNamed("a1"), podNamed("a4"), podNamed("b1")
 			ending.terminating, starting.ready, evicted.terminating, evicted.evicted = true, false, true, true
@@ -121,18 +121,18 @@ func TestCheck(t *testing.T) {
 			s.reserves(seen, "a2")
 		}, 0, ""},
 		// Five of six pods run; the sixth is missing in b.
-		{"a pod that came to another domain than the one before it, unseen", budget{perDomain: &two}, func(s *story) {
+		{"an unseen replacement in another domain", budget{perDomain: &two}, func(s *story) {
 			s.dies("b1")
 			seen := len(s.events)
 			s.comes("a4")
 			s.reserves(seen, "a1", "a2")
 		}, 0, ""},
-		{"a pod that came to another domain than the one before it, and was seen", budget{perDomain: &two}, func(s *story) {
+		{"an observed replacement in another domain", budget{perDomain: &two}, func(s *story) {
 			s.dies("b1")
 			s.comes("a4")
 			s.reserves(len(s.events), "a1", "a2")
 		}, 1, "more than 2"},
-		{"a pod that came to another domain long ago", budget{perDomain: &two}, func(s *story) {
+		{"a replacement in another domain long ago", budget{perDomain: &two}, func(s *story) {
 			s.dies("b1")
 			s.comes("a4")
 			for range 10 {
@@ -140,18 +140,18 @@ func TestCheck(t *testing.T) {
 			}
 			s.reserves(0, "a1", "a2")
 		}, 1, `a4 of "a" came at version 9`},
-		{"a pod that died and was seen", perDomain, func(s *story) {
+		{"an observed death", perDomain, func(s *story) {
 			s.dies("a1")
 			s.reserves(len(s.events), "a2")
 		}, 1, "more than 1"},
-		{"a pod that died long ago", perDomain, func(s *story) {
+		{"a death long ago", perDomain, func(s *story) {
 			s.dies("a1")
 			for range 10 {
 				s.runs("b1")
 			}
 			s.reserves(0, "a2")
 		}, 1, "more than 1"},
-		{"a pod that is not ready, as it says since then, beside one that is not covered and went unseen", perDomain, func(s *story) {
+		{"a pod that became unready just now, beside an older one that is not covered", perDomain, func(s *story) {
 			since := began.Add(time.Duration(len(s.events)) * time.Second)
 			down := podNamed("a1")
 			down.ready, down.changed = false, since
@@ -162,14 +162,14 @@ func TestCheck(t *testing.T) {
 			s.add(event{of: pods, uid: "c1", pod: elsewhere})
 			s.reserves(0, "a2")
 		}, 0, ""},
-		{"a pod that is not ready, as it says for long", perDomain, func(s *story) {
+		{"a pod that has been unready for long", perDomain, func(s *story) {
 			down := podNamed("a1")
 			down.ready, down.changed = false, began.Add(-time.Hour)
 			s.add(event{of: pods, uid: "a1", pod: down})
 			s.reserves(0, "a2")
 		}, 1, `a1 of "a" fell at version 8, 3609.0 s before`},
 		{"a percentage is rounded up", budget{perDomain: &third}, func(s *story) { s.reserves(0, "a1", "a2") }, 0, ""},
-		{"a pod that ends beside the one that takes its place", perDomain, func(s *story) {
+		{"a pod that ends beside its replacement", perDomain, func(s *story) {
 			ending, starting := podNamed("a1"), podNamed("a4")
 			ending.terminating, starting.ready = true, false
 			s.add(event{of: pods, uid: "a1", pod: ending})
@@ -177,7 +177,7 @@ func TestCheck(t *testing.T) {
 			s.reserves(len(s.events), "b1")
 			s.reserves(len(s.events), "a2", "b1")
 		}, 1, "more than 1"},
-		{"a pod that comes back in another domain", perDomain, func(s *story) {
+		{"an eviction with a replacement in another domain", perDomain, func(s *story) {
 			s.reserves(0, "a1")
 			s.evicted("a1")
 			s.runs("b4")

@@ -165,12 +165,12 @@ func (f *Field) fleetReady(ctx context.Context, pods int) (revision string, err 
 }
 
 func (f *Field) noPods(ctx context.Context) error {
-	return kube.Wait(ctx, "the pods to go", func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, "the pods to be deleted", func(ctx context.Context) (string, error) {
 		list, err := f.CoreV1().Pods(f.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + fleet})
 		if err != nil || len(list.Items) == 0 {
 			return "", err
 		}
-		return fmt.Sprintf("%d are there", len(list.Items)), nil
+		return fmt.Sprintf("%d remain", len(list.Items)), nil
 	})
 }
 

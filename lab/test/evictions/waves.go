@@ -116,10 +116,10 @@ func (w Waves) Err(l Limits) error {
 		say("%d pods were evicted, want %d", w.Evictions, l.Evictions)
 	}
 	if l.Down > 0 && w.MostDown > l.Down {
-		say("%d pods of a domain were down at a time, want at most %d", w.MostDown, l.Down)
+		say("%d pods of a domain were down at the same time, want at most %d", w.MostDown, l.Down)
 	}
 	if l.Domains > 0 && w.MostDomains > l.Domains {
-		say("%d domains had pods down at a time, want at most %d", w.MostDomains, l.Domains)
+		say("%d domains had pods down at the same time, want at most %d", w.MostDomains, l.Domains)
 	}
 	if len(l.Order) > 0 && !slices.Equal(w.Order, l.Order) {
 		say("domains were updated as %s, want %s", strings.Join(w.Order, ", "), strings.Join(l.Order, ", "))

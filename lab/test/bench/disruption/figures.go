@@ -79,7 +79,7 @@ func (f *figures) others(row func(what, measured, aim string)) {
 		fmt.Sprintf("%.0f s", (time.Duration(pods)*startTime).Seconds()))
 	row("  a zone at a time", fmt.Sprintf("%.0f s", f.byZone.Took.Seconds()), fmt.Sprintf("%.0f s", (zones*startTime).Seconds()))
 	row("  kubectl drain gave up, a zone at a time", fmt.Sprint(f.byZone.GaveUp), "0")
-	row("  zones down at a time, at most", fmt.Sprint(f.byZone.Report.Disturbed), "1")
+	row("  zones down at the same time, at most", fmt.Sprint(f.byZone.Report.Disturbed), "1")
 	refusals, perRefusal := f.refusals()
 	row(fmt.Sprintf("drainers of %d nodes ask every second in vain", nodes), fmt.Sprintf("%.0f refusals a second", refusals), "")
 	row("  until refused: p50, p99", meter.FormatMilliseconds(meter.Quantile(f.retry.Times, 0.5))+", "+meter.FormatMilliseconds(meter.Quantile(f.retry.Times, 0.99)), "")

@@ -61,7 +61,7 @@ func (r *Run) run(ctx context.Context, flags *flag.FlagSet, measure func(context
 		return err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("argument %q: there are only flags", flags.Arg(0))
+		return fmt.Errorf("argument %q: only flags are allowed", flags.Arg(0))
 	}
 	if r.Machine, err = describeMachine(); err != nil {
 		return err

@@ -59,7 +59,7 @@ func main() {
 	flags.IntVar(&b.endpoints, "endpoints", 100000, "endpoints that one Service gets in the end; 0 for none")
 	flags.BoolVar(&b.peer, "peer", true, "measure kube-proxy, too, which takes minutes to start with tens of thousands of Services")
 	flags.BoolVar(&b.weights, "weights", true, "measure, with the greatest number of Services, vicinity-proxy while zones share their traffic by weights")
-	flags.BoolVar(&b.subsets, "subsets", true, "measure, with the greatest number of Services, what a node receives whose zone sees only its own endpoints")
+	flags.BoolVar(&b.subsets, "subsets", true, "with the greatest number of Services, also measure what a node receives when its zone sees only its own endpoints")
 	meter.Main(flags, func(ctx context.Context, r *meter.Run) (fmt.Stringer, error) {
 		b.Run = r
 		if err := b.check(*sizes); err != nil {

@@ -158,7 +158,7 @@ func openSockets(namespace string, number int, ports *portRange) (sockets []int,
 		for len(sockets) < number {
 			port := ports.take()
 			if port == 0 {
-				return errors.New("there are too few source ports; ask for fewer connections by -connects")
+				return errors.New("too few source ports; lower -connects")
 			}
 			socket, err := newSocket(connectTime)
 			if err != nil {

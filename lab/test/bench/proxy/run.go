@@ -209,7 +209,7 @@ func (b *bench) withController(ctx context.Context, groups bool, do func(stop fu
 	err = b.cluster.until(limited, "groups", func(n counted) string {
 		// Each or none has one.
 		if groups && n.groups < b.cluster.made+1 || !groups && n.groups+n.served > 0 {
-			return fmt.Sprintf("there are %d groups, and %d Services are vicinity-proxy's alone", n.groups, n.served)
+			return fmt.Sprintf("%d groups exist, and only vicinity-proxy serves %d Services", n.groups, n.served)
 		}
 		return ""
 	})
@@ -484,10 +484,10 @@ func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
 	defer cancel()
 	want := zones*b.cluster.made + 1
-	return poll(ctx, "groups to have the endpoints of their zones alone", look, func(ctx context.Context) (bool, error) {
+	return poll(ctx, "groups to have only the endpoints of their zones", look, func(ctx context.Context) (bool, error) {
 		err := b.cluster.until(ctx, "groups for each zone", func(n counted) string {
 			if n.groups != want || n.passing > 0 {
-				return fmt.Sprintf("there are %d groups, want %d, and %d of Services that are being handed over", n.groups, want, n.passing)
+				return fmt.Sprintf("%d groups exist, want %d; %d are of Services that are being handed over", n.groups, want, n.passing)
 			}
 			return ""
 		})
@@ -499,7 +499,7 @@ func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 		if err != nil || endpoints == perService*b.cluster.made+1 {
 			return err == nil, err
 		}
-		b.Say("there are %d endpoints in groups, want %d", endpoints, perService*b.cluster.made+1)
+		b.Say("groups have %d endpoints, want %d", endpoints, perService*b.cluster.made+1)
 		return false, nil
 	})
 }

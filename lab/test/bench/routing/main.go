@@ -56,8 +56,8 @@ func main() {
 	b := &bench{}
 	flags := flag.NewFlagSet("bench-routing", flag.ContinueOnError)
 	named := flags.String("size", "short", "how much of everything: short or full")
-	flags.StringVar(&b.profiles, "profiles", "", "`folder` for profiles of the controller; without it there are none")
-	flags.StringVar(&b.flags, "controller-flags", "", "more `flags` for the controller, which otherwise has those of the chart")
+	flags.StringVar(&b.profiles, "profiles", "", "`folder` for profiles of the controller; empty turns them off")
+	flags.StringVar(&b.flags, "controller-flags", "", "more `flags` for the controller, added to those of the chart")
 	meter.Main(flags, func(ctx context.Context, r *meter.Run) (fmt.Stringer, error) {
 		var err error
 		b.Run = r
