@@ -328,8 +328,8 @@ func stops(b *chromium.Browser) (all int, err error) {
 	return all, nil
 }
 
-// othersGone waits until the namespaces of earlier promises are gone.
-func (s *scene) othersGone(ctx context.Context) error {
+// waitOthersGone waits until the namespaces of earlier promises are gone.
+func (s *scene) waitOthersGone(ctx context.Context) error {
 	return kube.Wait(ctx, "the namespaces of earlier promises to be gone", func(ctx context.Context) (string, error) {
 		list, err := s.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -348,7 +348,7 @@ func (s *scene) othersGone(ctx context.Context) error {
 func consolePagesRead(ctx context.Context, s *scene) (string, error) {
 	check(s.consoleObjects(ctx))
 	// A row that vanishes while the test tabs through a page would count as a missing stop.
-	check(s.othersGone(ctx))
+	check(s.waitOthersGone(ctx))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	c := must(s.console(ctx))

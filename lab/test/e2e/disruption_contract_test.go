@@ -29,7 +29,7 @@ func evictionContract(ctx context.Context, s *scene) (string, error) {
 	if len(pods) != 2 {
 		return "", fmt.Errorf("%d pods are in %s, want 2", len(pods), zone)
 	}
-	check(s.verdict(ctx, pods[0].Name, "allowed"))
+	check(s.waitVerdict(ctx, pods[0].Name, "allowed"))
 	check(s.dryRuns(ctx, pods[0].Name))
 	other := types.UID("00000000-0000-0000-0000-000000000000")
 	for _, wrong := range []struct {
@@ -54,7 +54,7 @@ func evictionContract(ctx context.Context, s *scene) (string, error) {
 		}
 		return "", nil
 	}))
-	check(s.verdict(ctx, pods[0].Name, "refused"))
+	check(s.waitVerdict(ctx, pods[0].Name, "refused"))
 	if err := f.Evict(ctx, pods[0].Name, nil); !apierrors.IsTooManyRequests(err) {
 		return "", fmt.Errorf("with a PodDisruptionBudget that allows nothing: got %w", err)
 	}
@@ -81,8 +81,8 @@ func (s *scene) dryRuns(ctx context.Context, pod string) error {
 	return f.Reserved(ctx)
 }
 
-// verdict waits until explain predicts the wanted answer to an eviction of a pod.
-func (s *scene) verdict(ctx context.Context, pod, want string) error {
+// waitVerdict waits until explain predicts the wanted answer to an eviction of a pod.
+func (s *scene) waitVerdict(ctx context.Context, pod, want string) error {
 	return kube.Wait(ctx, "explain to predict "+want, func(ctx context.Context) (string, error) {
 		output, err := s.vicinityJSON(ctx, "explain", "pod/"+pod, "-n", s.namespace)
 		if err != nil || output["verdict"] == want {

@@ -34,8 +34,8 @@ func (s *scene) calmStorm(ctx context.Context, h *evictions.History, inFlight in
 	return figures, err
 }
 
-// evicting waits until more evictions are admitted.
-func evicting(ctx context.Context, storm *evictions.Storm, more int) error {
+// waitEvictions waits until more evictions are admitted.
+func waitEvictions(ctx context.Context, storm *evictions.Storm, more int) error {
 	before := storm.Progress()
 	return kube.Wait(ctx, "further evictions", func(context.Context) (string, error) {
 		if n := storm.Progress() - before; n < more {
@@ -54,7 +54,7 @@ func evictionWebhooksDown(ctx context.Context, s *scene) (figure string, err err
 	h := must(f.Follow(ctx))
 	defer h.Stop()
 	figures := must(s.calmStorm(ctx, h, 4, func(ctx context.Context, storm *evictions.Storm) error {
-		if err := evicting(ctx, storm, 10); err != nil {
+		if err := waitEvictions(ctx, storm, 10); err != nil {
 			return err
 		}
 		pods, err := controllers(ctx, s.Client)
@@ -64,7 +64,7 @@ func evictionWebhooksDown(ctx context.Context, s *scene) (figure string, err err
 		if err := s.CoreV1().Pods(vicinityNamespace).Delete(ctx, pods[0].Name, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		return errors.Join(evicting(ctx, storm, 20), s.vicinityWorks(ctx))
+		return errors.Join(waitEvictions(ctx, storm, 20), s.waitControllers(ctx))
 	}))
 	if figures.Failed > 0 {
 		return "", fmt.Errorf("while a webhook was replaced %d evictions of %d failed, such as %q", figures.Failed, figures.Admitted+figures.Refused, figures.Failures)
@@ -85,7 +85,7 @@ func (s *scene) withoutWebhooks(ctx context.Context, workload string) (message s
 	check(s.replicas(ctx, 0))
 	defer undo(&err, func() error {
 		ctx := context.WithoutCancel(ctx)
-		return errors.Join(s.replicas(ctx, 2), s.vicinityWorks(ctx))
+		return errors.Join(s.replicas(ctx, 2), s.waitControllers(ctx))
 	})
 	pods := must(f.Pods(ctx, workload, ""))
 	check(kube.Wait(ctx, "evictions to fail", func(ctx context.Context) (string, error) {
@@ -119,7 +119,7 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 	h := must(f.Follow(ctx))
 	defer h.Stop()
 	figures := must(s.calmStorm(ctx, h, 20, func(ctx context.Context, storm *evictions.Storm) error {
-		if err := evicting(ctx, storm, 10); err != nil {
+		if err := waitEvictions(ctx, storm, 10); err != nil {
 			return err
 		}
 		leader, err := s.leader(ctx)
@@ -132,13 +132,13 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 		if err := s.CoreV1().Pods(vicinityNamespace).Delete(ctx, leader, atOnce()); err != nil {
 			return err
 		}
-		if err := errors.Join(evicting(ctx, storm, 10), s.vicinityWorks(ctx)); err != nil {
+		if err := errors.Join(waitEvictions(ctx, storm, 10), s.waitControllers(ctx)); err != nil {
 			return err
 		}
 		if err := errors.Join(s.cluster.KillComponent(ctx, "kube-apiserver"), s.cluster.StartComponent(ctx, "kube-apiserver")); err != nil {
 			return err
 		}
-		if err := evicting(ctx, storm, 10); err != nil {
+		if err := waitEvictions(ctx, storm, 10); err != nil {
 			return err
 		}
 		if err := s.cluster.StopComponent(ctx, "etcd"); err != nil {
@@ -152,7 +152,7 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 		if err := s.cluster.StartComponent(ctx, "etcd"); err != nil {
 			return err
 		}
-		return evicting(ctx, storm, 10)
+		return waitEvictions(ctx, storm, 10)
 	}))
 	// Interrupted reservations expire after two minutes. The short form does not wait for that.
 	err := f.WaitDeployment(ctx, f.Namespace, w.Name)
@@ -162,7 +162,7 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 	check(err)
 	report := must(f.Judge(ctx, h, map[string]int{"shaken": w.Replicas}))
 	return fmt.Sprintf("the leader and the API server killed, etcd stopped for %v: %d evictions, %d over budget, %d without an answer; the history has %d gaps",
-		stopped, figures.Admitted, report.OverBudget, figures.Failed, report.Gaps), s.vicinityWorks(ctx)
+		stopped, figures.Admitted, report.OverBudget, figures.Failed, report.Gaps), s.waitControllers(ctx)
 }
 
 // evictionsInLostZone cuts off a zone: evictions elsewhere are refused until it is back.
@@ -181,7 +181,7 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 		for _, node := range f.Nodes(lost) {
 			failed = append(failed, s.cluster.StartNode(ctx, node))
 		}
-		return errors.Join(append(failed, s.vicinityWorks(ctx))...)
+		return errors.Join(append(failed, s.waitControllers(ctx))...)
 	}
 	healed := false
 	defer undo(&err, func() error {

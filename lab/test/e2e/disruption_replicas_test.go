@@ -85,7 +85,7 @@ func (s *scene) loseReplica(ctx context.Context, f *evictions.Field, held evicti
 		return "", err
 	}
 	seen := askMeanwhile(ctx, f, pods[0].Name)
-	if err := errors.Join(seen.err, s.cluster.StartNode(ctx, node), s.vicinityWorks(ctx)); err != nil {
+	if err := errors.Join(seen.err, s.cluster.StartNode(ctx, node), s.waitControllers(ctx)); err != nil {
 		return "", err
 	}
 	// Requests are spread at random, so each replica gets the same share.

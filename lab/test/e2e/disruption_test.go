@@ -56,7 +56,7 @@ func evictionStorm(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("over %d budgets: %w", o.Workloads, err)
 	}
-	check(s.vicinityWorks(ctx))
+	check(s.waitControllers(ctx))
 	o.OneBudget = true
 	one, err := f.EvictCrowd(ctx, o)
 	if err != nil {

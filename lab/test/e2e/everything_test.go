@@ -108,7 +108,7 @@ func (d *daily) prepare(ctx context.Context) error {
 	if err := d.PatchService(ctx, d.namespace, "echo", annotated(zoneAnnotation, "Prefer", "vicinity.dev/proxy", "true")); err != nil {
 		return err
 	}
-	if err := d.servedBy(ctx, "echo", true); err != nil {
+	if err := d.waitServedBy(ctx, "echo", true); err != nil {
 		return err
 	}
 	if err := d.Apply(ctx, d.namespace, strings.ReplaceAll(lab.EchoManifests("crew", 6), "app: echo", "app: crew")); err != nil {
@@ -126,7 +126,7 @@ func (d *daily) hour(ctx context.Context, hour int) error {
 		if err := d.update(ctx, fmt.Sprintf("v%d", hour+1), "0s", ""); err != nil {
 			return err
 		}
-		if err := d.completes(ctx, fmt.Sprintf("v%d", hour+1)); err != nil {
+		if err := d.waitComplete(ctx, fmt.Sprintf("v%d", hour+1)); err != nil {
 			return err
 		}
 		d.updates++
@@ -136,7 +136,7 @@ func (d *daily) hour(ctx context.Context, hour int) error {
 			return err
 		}
 		d.drains++
-		if err := d.healthy(ctx); err != nil {
+		if err := d.waitHealthy(ctx); err != nil {
 			return err
 		}
 		if err := d.restart(ctx, hour); err != nil {
@@ -174,12 +174,12 @@ func (d *daily) restart(ctx context.Context, hour int) error {
 		return err
 	}
 	d.restarts += 3
-	return d.serversRun(ctx)
+	return d.waitServers(ctx)
 }
 
-// serversRun waits for both pods of the controller and of the DNS server.
-func (d *daily) serversRun(ctx context.Context) error {
-	if err := errors.Join(d.WaitDeployment(ctx, vicinityNamespace, "vicinity-controller"), d.leads(ctx)); err != nil {
+// waitServers waits for both pods of the controller and of the DNS server.
+func (d *daily) waitServers(ctx context.Context) error {
+	if err := errors.Join(d.WaitDeployment(ctx, vicinityNamespace, "vicinity-controller"), d.waitLeader(ctx)); err != nil {
 		return err
 	}
 	return kube.Wait(ctx, "two DNS servers", func(ctx context.Context) (string, error) {
@@ -211,10 +211,10 @@ func (d *daily) loseZone(ctx context.Context, zone string) (err error) {
 		return fmt.Errorf("%s was lost: %w", zone, err)
 	}
 	d.losses++
-	if err := errors.Join(d.leasesRenewed(ctx, zone), d.serversRun(ctx), d.healthy(ctx)); err != nil {
+	if err := errors.Join(d.waitLeasesRenewed(ctx, zone), d.waitServers(ctx), d.waitHealthy(ctx)); err != nil {
 		return err
 	}
-	return d.settled(ctx)
+	return d.waitSettled(ctx)
 }
 
 // under sends requests, asks for names, and makes and deletes Services while do runs. Clients are
@@ -292,16 +292,16 @@ func (d *daily) churnServices(ctx context.Context) (n int, err error) {
 // rests waits until nothing is in progress: the update is complete, budgets have no reservations,
 // and rules do not change.
 func (d *daily) rests(ctx context.Context) error {
-	if _, err := d.phase(ctx, v1alpha1.PhaseComplete); err != nil {
+	if _, err := d.waitPhase(ctx, v1alpha1.PhaseComplete); err != nil {
 		return err
 	}
-	if err := errors.Join(d.healthy(ctx), d.AtRest(ctx)); err != nil {
+	if err := errors.Join(d.waitHealthy(ctx), d.AtRest(ctx)); err != nil {
 		return err
 	}
-	if _, err := d.converged(ctx, "echo", d.pods); err != nil {
+	if _, err := d.waitConverged(ctx, "echo", d.pods); err != nil {
 		return err
 	}
-	return d.rulesRest(ctx)
+	return d.waitRulesStable(ctx)
 }
 
 // traces counts the objects and resources that work could leave behind.

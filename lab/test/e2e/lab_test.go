@@ -65,11 +65,11 @@ func (s *scene) serve(ctx context.Context, manifests string, endpoints int) erro
 	if err := s.WaitEndpoints(ctx, s.namespace, "echo", endpoints); err != nil {
 		return err
 	}
-	return s.settled(ctx)
+	return s.waitSettled(ctx)
 }
 
-// settled waits until the Service answers all clients, because proxies need a moment.
-func (s *scene) settled(ctx context.Context) error {
+// waitSettled waits until the Service answers all clients, because proxies need a moment.
+func (s *scene) waitSettled(ctx context.Context) error {
 	return kube.Wait(ctx, "the Service to answer", func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: 250 * time.Millisecond}})
 		if err != nil {
@@ -79,9 +79,9 @@ func (s *scene) settled(ctx context.Context) error {
 	})
 }
 
-// allUsed waits until the clients of each node reach all endpoints, because proxies learn of them
+// waitAllUsed waits until the clients of each node reach all endpoints, because proxies learn of them
 // at different times.
-func (s *scene) allUsed(ctx context.Context, endpoints int) error {
+func (s *scene) waitAllUsed(ctx context.Context, endpoints int) error {
 	return kube.Wait(ctx, "all endpoints to be used from every node", func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 600, Duration: time.Second}})
 		if err != nil {
@@ -234,8 +234,8 @@ func ratio(part, whole float64) float64 {
 // points returns the difference of two shares in percentage points.
 func points(a, b float64) float64 { return 100 * math.Abs(a-b) }
 
-// stays waits until proxies follow the hints.
-func (s *scene) stays(ctx context.Context) error {
+// waitInZone waits until all traffic stays in its zone.
+func (s *scene) waitInZone(ctx context.Context) error {
 	o := lab.LoadOptions{Plan: load.Plan{Rate: 400, Duration: 250 * time.Millisecond}}
 	return kube.Wait(ctx, "traffic to stay in its zone", func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, o)
@@ -286,8 +286,8 @@ func (s *scene) scaleIn(ctx context.Context, namespace, name string, replicas in
 	return s.WaitDeployment(ctx, namespace, name)
 }
 
-// leasesRenewed waits until all nodes of a zone have renewed their Leases.
-func (s *scene) leasesRenewed(ctx context.Context, name string) error {
+// waitLeasesRenewed waits until all nodes of a zone have renewed their Leases.
+func (s *scene) waitLeasesRenewed(ctx context.Context, name string) error {
 	begun := time.Now()
 	zone, _ := s.cluster.Shape().Zone(name)
 	return kube.Wait(ctx, "the nodes of "+name+" to renew their Leases", func(ctx context.Context) (string, error) {

@@ -489,7 +489,7 @@ func (s *scene) everythingInUse(ctx context.Context) *inUse {
 	for _, name := range []string{"echo", "client"} {
 		check(s.WaitDeployment(ctx, s.namespace, name))
 	}
-	check(s.settled(ctx))
+	check(s.waitSettled(ctx))
 	check(s.handOverEcho(ctx, preferZone))
 	f := s.field()
 	budget := evictions.ByZone("guarded", "app", "guarded", "maxUnavailable: 100%", "maxUnavailableDomains: 1")

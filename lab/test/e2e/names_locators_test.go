@@ -54,8 +54,8 @@ func (s *scene) locatable(ctx context.Context) (map[string]corev1.Pod, error) {
 	return all, nil
 }
 
-// allLocated waits until each pod of the cluster has a right PodLocator, and no other exists.
-func (s *scene) allLocated(ctx context.Context) (number int, err error) {
+// waitLocated waits until each pod of the cluster has a right PodLocator, and no other exists.
+func (s *scene) waitLocated(ctx context.Context) (number int, err error) {
 	err = kube.Wait(ctx, "each pod to have its PodLocator", func(ctx context.Context) (string, error) {
 		pods, err := s.locatable(ctx)
 		if err != nil {
@@ -114,9 +114,9 @@ func misplaced(l v1alpha1.PodLocator, pod corev1.Pod, node *corev1.Node) string 
 func locators(ctx context.Context, s *scene) (figure string, err error) {
 	services := headlessOf("near", keysAnnotation, zoneKey) + headlessOf("racks", keysAnnotation, rackLabel)
 	check(s.namedPods(ctx, services, inEachZone...))
-	number := must(s.allLocated(ctx))
+	number := must(s.waitLocated(ctx))
 	check(s.removePod(ctx, "client-zone-c-2"))
-	if _, err := s.allLocated(ctx); err != nil {
+	if _, err := s.waitLocated(ctx); err != nil {
 		return "", fmt.Errorf("after a pod was deleted: %w", err)
 	}
 	refused := must(s.tenantLocatesNothing(ctx))

@@ -106,7 +106,7 @@ func namesPlanned(ctx context.Context, s *scene) (string, error) {
 	// Waiting for all endpoints ensures that the plan is made once.
 	check(s.serve(ctx, lab.UnevenEchoManifests("echo", numbers), 12))
 	check(s.Apply(ctx, s.namespace, headlessOf("near", zoneAnnotation, "Prefer")))
-	e := must(s.converged(ctx, "near", 12))
+	e := must(s.waitConverged(ctx, "near", 12))
 	if e.Families[0].Family != "IPv4" {
 		return "", fmt.Errorf("explain begins with %s, want IPv4", e.Families[0].Family)
 	}

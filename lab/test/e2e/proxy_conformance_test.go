@@ -427,7 +427,7 @@ func (st *stage) prepare(ctx context.Context) error {
 			}
 			name := r.name + "-" + by.suffix
 			if by.annotations != "" {
-				if err := st.servedBy(ctx, name, true); err != nil {
+				if err := st.waitServedBy(ctx, name, true); err != nil {
 					return err
 				}
 			}

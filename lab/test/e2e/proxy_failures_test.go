@@ -78,10 +78,10 @@ func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
 				if err := s.PatchService(ctx, s.namespace, "echo", patch); err != nil {
 					return err
 				}
-				if err := s.servedBy(ctx, "echo", vicinity); err != nil {
+				if err := s.waitServedBy(ctx, "echo", vicinity); err != nil {
 					return err
 				}
-				if err := s.onlyIn(ctx, "echo", owner); err != nil {
+				if err := s.waitOnlyIn(ctx, "echo", owner); err != nil {
 					return err
 				}
 				if err := t.more(ctx, newRate); err != nil {
@@ -94,8 +94,8 @@ func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("handed over and back %d times; %s", times, u), nil
 }
 
-// answersFrom waits until so many pods answer.
-func (s *scene) answersFrom(ctx context.Context, pods int) error {
+// waitAnswersFrom waits until so many pods answer.
+func (s *scene) waitAnswersFrom(ctx context.Context, pods int) error {
 	return kube.Wait(ctx, fmt.Sprintf("%d pods to answer", pods), func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 800, Duration: 500 * time.Millisecond}})
 		if err != nil {
@@ -128,9 +128,9 @@ func (s *scene) ruleHandles(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// rulesRest waits until the rules of all nodes are stable and contain nothing of earlier promises.
-func (s *scene) rulesRest(ctx context.Context) error {
-	if err := s.othersGone(ctx); err != nil {
+// waitRulesStable waits until the rules of all nodes are stable and contain nothing of earlier promises.
+func (s *scene) waitRulesStable(ctx context.Context) error {
+	if err := s.waitOthersGone(ctx); err != nil {
 		return err
 	}
 	last, err := s.ruleHandles(ctx)
@@ -165,14 +165,14 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	// The node itself has no endpoint, because that would change zones with the node.
 	endpoints := []string{"zone-a-1", "zone-a-1", "zone-b-1", "zone-b-2", "zone-c-1", "zone-c-2"}
 	check(s.placed(ctx, annotated(keysAnnotation, zoneKey+",*"), endpoints...))
-	check(s.answersOnlyFrom(ctx, node, "zone-a"))
+	check(s.waitAnswersOnlyFrom(ctx, node, "zone-a"))
 	defer undo(&err, func() error { return s.labelNode(context.WithoutCancel(ctx), node, "zone-a") })
 	u := must(s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		for _, zone := range []string{"zone-b", "zone-c", "zone-a"} {
 			if err := s.labelNode(ctx, node, zone); err != nil {
 				return err
 			}
-			if err := s.answersOnlyFrom(ctx, node, zone); err != nil {
+			if err := s.waitAnswersOnlyFrom(ctx, node, zone); err != nil {
 				return err
 			}
 			if err := t.more(ctx, newRate); err != nil {
@@ -190,7 +190,7 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 			// Both zones have the same outcome. The node returns to its own zone in between, so
 			// that the second change shows.
 			check(s.labelNode(ctx, node, "zone-a"))
-			check(s.answersOnlyFrom(ctx, node, "zone-a"))
+			check(s.waitAnswersOnlyFrom(ctx, node, "zone-a"))
 			check(s.labelNode(ctx, node, zone))
 			if _, err := s.reaches(ctx, reach{node: rule.reached, "zone-a-1": {"zone-a-1"}}); err != nil {
 				return "", fmt.Errorf("with the keys %s in zone %q: %w", rule.keys, zone, err)
@@ -200,9 +200,9 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	return fmt.Sprintf("a node in three zones in turn, served by each; in a new zone and in none it reaches all, and hard keys refuse; %s", u), nil
 }
 
-// answersOnlyFrom waits until the clients of a node get answers only from one zone, and from more
+// waitAnswersOnlyFrom waits until the clients of a node get answers only from one zone, and from more
 // than one of its endpoints.
-func (s *scene) answersOnlyFrom(ctx context.Context, node, zone string) error {
+func (s *scene) waitAnswersOnlyFrom(ctx context.Context, node, zone string) error {
 	return kube.Wait(ctx, fmt.Sprintf("%s to be answered from %s", node, zone), func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, lab.LoadOptions{Nodes: []string{node}, Plan: load.Plan{Rate: 200, Duration: 250 * time.Millisecond}})
 		if err != nil {
@@ -258,7 +258,7 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 	begun := time.Now()
 	follow, cancel := context.WithTimeout(ctx, maxBehind)
 	defer cancel()
-	if err := s.answersFrom(follow, 15); err != nil {
+	if err := s.waitAnswersFrom(follow, 15); err != nil {
 		return "", fmt.Errorf("a change after the outage of the API server was not followed within %s: %w", maxBehind, err)
 	}
 	took := time.Since(begun)
@@ -301,7 +301,7 @@ func foreignFlush(ctx context.Context, s *scene) (string, error) {
 	check(s.placed(ctx, "", "zone-a-1", "zone-b-1", "zone-c-1"))
 	must(s.reaches(ctx, reach{"zone-a-1": {"zone-a-1", "zone-b-1", "zone-c-1"}}))
 	node, _ := s.cluster.Shape().Node("zone-a-1")
-	check(s.rulesRest(ctx))
+	check(s.waitRulesStable(ctx))
 	before := must(s.nft(ctx, node, "list", "table", "ip", "vicinity"))
 	attacks := []string{
 		"flush table ip vicinity", "delete table ip vicinity", "flush chain ip vicinity nat-prerouting",
@@ -321,7 +321,7 @@ func foreignFlush(ctx context.Context, s *scene) (string, error) {
 			worst, how = took, attack
 		}
 	}
-	check(s.rulesRest(ctx))
+	check(s.waitRulesStable(ctx))
 	after := must(s.nft(ctx, node, "list", "table", "ip", "vicinity"))
 	if sortedLines(before) != sortedLines(after) {
 		return "", fmt.Errorf("the rules differ from before: %s", changedLines(sortedLines(before), sortedLines(after)))
@@ -407,9 +407,9 @@ func affinityTimeout(ctx context.Context, s *scene) (string, error) {
 	text += fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: sticky, annotations: {vicinity.dev/proxy: \"true\"}}\nspec:\n  selector: {app: be}\n  ports: [{name: tcp, port: 81, targetPort: tcp}]\n  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: %d}}\n",
 		int(stay.Seconds()))
 	check(s.Apply(ctx, s.namespace, text))
-	check(s.podsReady(ctx, 8))
+	check(s.waitPodsReady(ctx, 8))
 	client := must(s.CoreV1().Pods(s.namespace).Get(ctx, "client-with", metav1.GetOptions{}))
-	check(s.servedBy(ctx, "sticky", true))
+	check(s.waitServedBy(ctx, "sticky", true))
 	service := must(s.CoreV1().Services(s.namespace).Get(ctx, "sticky", metav1.GetOptions{}))
 	p := probe{
 		namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp",
@@ -565,7 +565,7 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 		if err := remove(ctx); err != nil {
 			return err
 		}
-		if err := s.servedBy(ctx, "echo", true); err != nil {
+		if err := s.waitServedBy(ctx, "echo", true); err != nil {
 			return err
 		}
 		return t.more(ctx, newRate)

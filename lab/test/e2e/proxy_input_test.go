@@ -40,8 +40,8 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 	const each = 300
 	wide := s.wide("wide", `vicinity.dev/proxy: "true", endpointslice.kubernetes.io/same-zone: Require`, each)
 	check(s.Apply(ctx, s.namespace, wide))
-	check(s.servedBy(ctx, "wide", true))
-	groups := must(s.settledGroups(ctx, "wide", 3*each))
+	check(s.waitServedBy(ctx, "wide", true))
+	groups := must(s.waitGroups(ctx, "wide", 3*each))
 	size := func(seen func(*v1alpha1.EndpointGroup) bool) (objects, endpoints, bytes int, err error) {
 		for i := range groups {
 			if !seen(&groups[i]) {
@@ -71,10 +71,10 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 		return "", fmt.Errorf("a zone receives %.0f %% of the objects, endpoints or bytes; at most %.0f %% are allowed", 100*worst, 100*most)
 	}
 	// Proxies of other zones must not receive a change of one zone.
-	quiet := must(s.quietReceived(ctx))
+	quiet := must(s.waitQuietReceived(ctx))
 	gone := strings.Replace(wide, "- {addresses: [10.60.0.1], nodeName: zone-a-1, zone: zone-a, conditions: {ready: true}}\n", "", 1)
 	check(s.Apply(ctx, s.namespace, gone))
-	must(s.settledGroups(ctx, "wide", 3*each-1))
+	must(s.waitGroups(ctx, "wide", 3*each-1))
 	var news, noNews float64
 	check(kube.Wait(ctx, "the zone's proxies to receive the change", func(ctx context.Context) (string, error) {
 		after, err := s.allReceived(ctx)
@@ -101,9 +101,9 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 		3*each, 100*worst, objects, bytes>>10, noNews, news), nil
 }
 
-// settledGroups waits until the groups of a Service have so many endpoints and no hand-over is in
+// waitGroups waits until the groups of a Service have so many endpoints and no hand-over is in
 // progress.
-func (s *scene) settledGroups(ctx context.Context, service string, endpoints int) (groups []v1alpha1.EndpointGroup, err error) {
+func (s *scene) waitGroups(ctx context.Context, service string, endpoints int) (groups []v1alpha1.EndpointGroup, err error) {
 	err = kube.Wait(ctx, fmt.Sprintf("groups with %d endpoints", endpoints), func(ctx context.Context) (string, error) {
 		if groups, err = s.groupsOf(ctx, service); err != nil {
 			return "", err
@@ -136,9 +136,9 @@ func (s *scene) allReceived(ctx context.Context) (map[string]float64, error) {
 	return all, nil
 }
 
-// quietReceived is allReceived after two seconds in which no proxy has received anything. Proxies
+// waitQuietReceived is allReceived after two seconds in which no proxy has received anything. Proxies
 // also receive the removal of groups of earlier promises, which takes a while.
-func (s *scene) quietReceived(ctx context.Context) (received map[string]float64, err error) {
+func (s *scene) waitQuietReceived(ctx context.Context) (received map[string]float64, err error) {
 	var since time.Time
 	err = kube.Wait(ctx, "the proxies to receive nothing more", func(ctx context.Context) (string, error) {
 		now, err := s.allReceived(ctx)
@@ -187,7 +187,7 @@ func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 	begun := time.Now()
 	good := "apiVersion: v1\nkind: Service\nmetadata: {name: good, annotations: {vicinity.dev/proxy: \"true\"}}\nspec:\n  selector: {app: echo}\n  ports: [{name: http, port: 80, targetPort: http}]\n"
 	check(s.Apply(ctx, s.namespace, good))
-	check(s.servedBy(ctx, "good", true))
+	check(s.waitServedBy(ctx, "good", true))
 	took := time.Since(begun)
 	for _, service := range []string{"good", "echo"} {
 		job := must(s.planLoadOf(ctx, service, lightPlan()))
@@ -267,8 +267,8 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 	// This Service has no counts yet.
 	const service = "counted"
 	check(s.Apply(ctx, s.namespace, twin(service, `vicinity.dev/proxy: "true"`)))
-	check(s.servedBy(ctx, service, true))
-	check(s.onlyIn(ctx, service, "vicinity"))
+	check(s.waitServedBy(ctx, service, true))
+	check(s.waitOnlyIn(ctx, service, "vicinity"))
 	job := must(s.planLoadOf(ctx, service, heavyPlan()))
 	result := must(flawlessly(job.Run(ctx, load.Watch{})))
 	want := map[[2]string]float64{}
@@ -341,7 +341,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	check(tried.tryAll(ctx, rows, []server{{name: "vicinity-proxy alone", suffix: "s"}}))
 	check(alone.deploy(ctx, "trafficDistribution: PreferSameZone", "type: NodePort"))
 	check(alone.WaitHints(ctx, alone.namespace, "echo", true))
-	check(alone.stays(ctx))
+	check(alone.waitInZone(ctx))
 	near := must(alone.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()}))
 	if near.InZone() < 1 {
 		return "", fmt.Errorf("with hints for zones %.1f %% stays in its zone", 100*near.InZone())
@@ -351,7 +351,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	// The controller works too: it reaches the API through its Service.
 	check(alone.PatchService(ctx, alone.namespace, "echo", `{"spec":{"trafficDistribution":null},"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Require"}}}`))
 	check(alone.handOverEcho(ctx, ""))
-	check(alone.stays(ctx))
+	check(alone.waitInZone(ctx))
 	grouped := must(alone.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
 	if grouped.InZone() < 1 {
 		return "", fmt.Errorf("by groups %.1f %% stays in its zone", 100*grouped.InZone())

@@ -80,7 +80,7 @@ func (s *scene) othersGoOn(ctx context.Context) (others int, longest time.Durati
 		if err := s.Apply(ctx, s.namespace, twin(name, `vicinity.dev/proxy: "true"`)); err != nil {
 			return others, longest, err
 		}
-		if err := s.servedBy(ctx, name, true); err != nil {
+		if err := s.waitServedBy(ctx, name, true); err != nil {
 			return others, longest, err
 		}
 		job, err := s.planLoadOf(ctx, name, lightPlan())

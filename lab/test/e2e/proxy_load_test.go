@@ -249,9 +249,9 @@ func (l *long) end() error {
 // right and changes none.
 func proxyKilled(ctx context.Context, s *scene) (string, error) {
 	check(s.deployed(ctx, 12, preferZone))
-	must(s.converged(ctx, "echo", 12))
+	must(s.waitConverged(ctx, "echo", 12))
 	// Proxies defer parts of a change: parts of earlier changes must be done.
-	check(s.rulesRest(ctx))
+	check(s.waitRulesStable(ctx))
 	before := must(s.ruleHandles(ctx))
 	nodes := s.cluster.Shape().Nodes()
 	u := must(s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
@@ -270,7 +270,7 @@ func proxyKilled(ctx context.Context, s *scene) (string, error) {
 		}
 	}
 	check(s.scale(ctx, "echo", 15))
-	check(s.answersFrom(ctx, 15))
+	check(s.waitAnswersFrom(ctx, 15))
 	return fmt.Sprintf("the proxies of %d nodes killed: %s; no rule changed by a restart, and the next change followed", len(nodes), u), nil
 }
 
@@ -317,11 +317,11 @@ func (s *scene) redeploy(ctx context.Context, drain, quiet time.Duration) error 
 	if err := s.WaitDeployment(ctx, s.namespace, "echo"); err != nil {
 		return err
 	}
-	return s.haveGone(ctx)
+	return s.waitOldPodsGone(ctx)
 }
 
-// haveGone waits until all terminating echo pods have ended.
-func (s *scene) haveGone(ctx context.Context) error {
+// waitOldPodsGone waits until all terminating echo pods have ended.
+func (s *scene) waitOldPodsGone(ctx context.Context) error {
 	return kube.Wait(ctx, "the old pods to end", func(ctx context.Context) (string, error) {
 		pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
 		if err != nil {

@@ -51,7 +51,7 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 		"apiVersion: v1\nkind: Service\nmetadata: {name: ledger, annotations: {vicinity.dev/proxy: \"true\"}}\nspec:\n  ipFamilyPolicy: PreferDualStack\n  selector: {app: echo}\n" +
 		"  ports: [{name: tcp, port: 81, targetPort: 8081}]\n"
 	check(s.Apply(ctx, s.namespace, victims))
-	check(s.servedBy(ctx, "ledger", true))
+	check(s.waitServedBy(ctx, "ledger", true))
 	tenant := &scene{Client: s.Client, cluster: s.cluster, options: s.options}
 	tenant.namespace = must(s.MakeNamespace(ctx, "tenant"))
 	defer undo(&err, func() error { return s.RemoveNamespace(context.WithoutCancel(ctx), tenant.namespace) })

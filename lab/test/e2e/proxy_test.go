@@ -104,8 +104,8 @@ const (
 	zoneKey        = corev1.LabelTopologyZone
 )
 
-// servedBy waits until only vicinity-proxy serves a Service, or only kube-proxy, without groups.
-func (s *scene) servedBy(ctx context.Context, service string, vicinity bool) error {
+// waitServedBy waits until only vicinity-proxy serves a Service, or only kube-proxy, without groups.
+func (s *scene) waitServedBy(ctx context.Context, service string, vicinity bool) error {
 	what := "Service " + service + " to be served by kube-proxy"
 	if vicinity {
 		what = "Service " + service + " to be served by vicinity-proxy"
@@ -189,7 +189,7 @@ func (s *scene) handOverEcho(ctx context.Context, patch string) error {
 			return err
 		}
 	}
-	return s.servedBy(ctx, "echo", true)
+	return s.waitServedBy(ctx, "echo", true)
 }
 
 // nft runs the program nft in the network of a node.
@@ -207,9 +207,9 @@ func (s *scene) nft(ctx context.Context, node shape.Node, args ...string) (strin
 	return string(output), err
 }
 
-// onlyIn waits until, on every node, the tables of one proxy contain the cluster IP of a Service
+// waitOnlyIn waits until, on every node, the tables of one proxy contain the cluster IP of a Service
 // and those of the other do not.
-func (s *scene) onlyIn(ctx context.Context, service, table string) error {
+func (s *scene) waitOnlyIn(ctx context.Context, service, table string) error {
 	object, err := s.CoreV1().Services(s.namespace).Get(ctx, service, metav1.GetOptions{})
 	if err != nil {
 		return err

@@ -74,14 +74,14 @@ func (s *scene) place(ctx context.Context, nodes ...string) error {
 	if err := s.Apply(ctx, s.namespace, manifests); err != nil {
 		return err
 	}
-	if err := s.podsReady(ctx, len(nodes)+len(s.cluster.Shape().Nodes())); err != nil {
+	if err := s.waitPodsReady(ctx, len(nodes)+len(s.cluster.Shape().Nodes())); err != nil {
 		return err
 	}
 	return s.WaitEndpoints(ctx, s.namespace, "echo", len(nodes))
 }
 
-// podsReady waits until so many pods exist and all are ready.
-func (s *scene) podsReady(ctx context.Context, number int) error {
+// waitPodsReady waits until so many pods exist and all are ready.
+func (s *scene) waitPodsReady(ctx context.Context, number int) error {
 	return kube.Wait(ctx, fmt.Sprintf("%d pods to be ready", number), func(ctx context.Context) (string, error) {
 		list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -224,7 +224,7 @@ func proxyHardKeys(ctx context.Context, s *scene) (string, error) {
 	n := must(s.reaches(ctx, reach{
 		"zone-a-1": {"zone-a-1"}, "zone-b-2": {"zone-b-2"}, "zone-a-2": {}, "zone-b-1": {}, "zone-c-1": {}, "zone-c-2": {},
 	}))
-	check(s.unreachableReported(ctx))
+	check(s.waitUnreachableReported(ctx))
 	return fmt.Sprintf("the node or nothing: refused on 4 of 6 nodes, each reported by an event; %d connections", n), nil
 }
 
@@ -267,13 +267,13 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 		policy := fmt.Sprintf("apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: near}\nspec: {selector: {}, mode: Prefer, algorithm: %s}\n", algorithm)
 		check(s.Apply(ctx, s.namespace, policy))
 		check(s.routeUneven(ctx, byVicinity, 7, 5, 2))
-		check(s.servedBy(ctx, "echo", true))
-		e := must(s.converged(ctx, "echo", 14))
+		check(s.waitServedBy(ctx, "echo", true))
+		e := must(s.waitConverged(ctx, "echo", 14))
 		want, lent := plannedShares(e)
 		if lent == 0 {
 			return "", fmt.Errorf("the plan of %s lends nothing, which proves nothing: %v", algorithm, want)
 		}
-		check(s.followsPlan(ctx, want))
+		check(s.waitFollowsPlan(ctx, want))
 		// For a while, zones keep endpoints that a change takes from them.
 		check(kube.Wait(ctx, "no zone to leave a group", func(ctx context.Context) (string, error) {
 			groups, err := s.groupsOf(ctx, "echo")
@@ -295,8 +295,8 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 	}
 }
 
-// followsPlan waits until the traffic of each node roughly follows the plan.
-func (s *scene) followsPlan(ctx context.Context, want map[[2]string]float64) error {
+// waitFollowsPlan waits until the traffic of each node roughly follows the plan.
+func (s *scene) waitFollowsPlan(ctx context.Context, want map[[2]string]float64) error {
 	return kube.Wait(ctx, "traffic to follow the plan", func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: time.Second}})
 		if err != nil {
@@ -389,9 +389,9 @@ func (s *scene) labelNode(ctx context.Context, node, zone string) error {
 	return err
 }
 
-// unreachableReported waits until each proxy reports by an event that its node cannot reach the
+// waitUnreachableReported waits until each proxy reports by an event that its node cannot reach the
 // Service.
-func (s *scene) unreachableReported(ctx context.Context) error {
+func (s *scene) waitUnreachableReported(ctx context.Context) error {
 	return kube.Wait(ctx, "proxies to report that the Service is out of reach", func(ctx context.Context) (string, error) {
 		events, err := s.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Service,involvedObject.name=echo,type=Warning"})
 		if err != nil {

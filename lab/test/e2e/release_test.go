@@ -104,8 +104,8 @@ func packagedWorks(ctx context.Context, s *scene) (string, error) {
 	check(s.haveNothingElse(ctx, pods))
 	check(s.deploy(ctx))
 	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
-	must(s.converged(ctx, "echo", echoes))
-	check(s.stays(ctx))
+	must(s.waitConverged(ctx, "echo", echoes))
+	check(s.waitInZone(ctx))
 	s.resolvedByChart(ctx)
 	sizes := must(imageSizes(packageFolder))
 	return fmt.Sprintf("%d pods of the images, by their digests and without a shell; all traffic in its zone; archives: %s", len(pods), sizes), nil
@@ -258,9 +258,9 @@ func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 	}
 	check(s.deploy(ctx))
 	check(s.PatchService(ctx, s.namespace, "echo", annotated(zoneAnnotation, "Prefer", "vicinity.dev/proxy", "true")))
-	must(s.settledGroups(ctx, "echo", 2*echoes)) // in both families
+	must(s.waitGroups(ctx, "echo", 2*echoes)) // in both families
 	check(s.Apply(ctx, s.namespace, allKept))
-	check(s.stays(ctx))
+	check(s.waitInZone(ctx))
 	watch := must(s.watchKept(ctx))
 	var up, back time.Duration
 	result, err := s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200}}, func(ctx context.Context) error {

@@ -58,9 +58,9 @@ func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) 
 	check(s.field().SetSchedulable(ctx, false, silent...))
 	check(s.serve(ctx, echoSet(), 6))
 	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
-	must(s.converged(ctx, "echo", 6))
+	must(s.waitConverged(ctx, "echo", 6))
 	r := &rolled{Field: s.field(), kind: ofStatefulSet, name: "echo", pods: 6}
-	must(r.phase(ctx, v1alpha1.PhaseComplete))
+	must(r.waitPhase(ctx, v1alpha1.PhaseComplete))
 	o := must(r.observe(ctx))
 	defer o.stop()
 	job := must(s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: longest}}))
@@ -127,7 +127,7 @@ func (s *scene) overloads(ctx context.Context, r *rolled) (measured map[string]f
 			if byZone[zone] > 0 {
 				return fmt.Sprintf("it has %d pods", byZone[zone]), nil
 			}
-			e, err := s.converged(ctx, "echo", 4)
+			e, err := s.waitConverged(ctx, "echo", 4)
 			if err != nil {
 				return "", err
 			}
@@ -146,7 +146,7 @@ func (s *scene) overloads(ctx context.Context, r *rolled) (measured map[string]f
 			return nil, err
 		}
 	}
-	return measured, r.completes(ctx, "2")
+	return measured, r.waitComplete(ctx, "2")
 }
 
 // measuredOverload returns by how many percent the busiest endpoint exceeds the even share, if all

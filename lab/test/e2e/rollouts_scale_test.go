@@ -170,8 +170,8 @@ func (z zoned) place(ctx context.Context) error {
 	return err
 }
 
-// ordered waits until the deletion costs take each next pod from the zone that then has the most.
-func (z zoned) ordered(ctx context.Context) error {
+// waitOrdered waits until the deletion costs take each next pod from the zone that then has the most.
+func (z zoned) waitOrdered(ctx context.Context) error {
 	domains := evictions.Domains(z.Shape)
 	return kube.Wait(ctx, "the order of "+z.name, func(ctx context.Context) (string, error) {
 		pods, err := z.all(ctx)
@@ -240,7 +240,7 @@ func (z zoned) shrink(ctx context.Context, way shrinking) (spreads [][]int, err 
 	}
 	for _, replicas := range way.to {
 		if z.keeps {
-			if err := z.ordered(ctx); err != nil {
+			if err := z.waitOrdered(ctx); err != nil {
 				return nil, err
 			}
 		}

@@ -109,14 +109,14 @@ spec:
 	if err := r.Apply(ctx, r.Namespace, manifest); err != nil {
 		return nil, err
 	}
-	if _, err := r.phase(ctx, v1alpha1.PhaseComplete); err != nil {
+	if _, err := r.waitPhase(ctx, v1alpha1.PhaseComplete); err != nil {
 		return nil, err
 	}
-	return r, r.healthy(ctx)
+	return r, r.waitHealthy(ctx)
 }
 
-// healthy waits until all pods are ready.
-func (r *rolled) healthy(ctx context.Context) error {
+// waitHealthy waits until all pods are ready.
+func (r *rolled) waitHealthy(ctx context.Context) error {
 	return kube.Wait(ctx, "the pods to be ready", func(ctx context.Context) (string, error) {
 		pods, err := r.Pods(ctx, r.name, "")
 		if err == nil && len(pods) != r.pods {
@@ -135,8 +135,8 @@ func (r *rolled) rollout(ctx context.Context, name string) (*v1alpha1.DomainRoll
 	return d, json.Unmarshal(text, d)
 }
 
-// phase waits until the rollout is in a phase and has observed its current spec.
-func (r *rolled) phase(ctx context.Context, phase v1alpha1.RolloutPhase) (d *v1alpha1.DomainRollout, err error) {
+// waitPhase waits until the rollout is in a phase and has observed its current spec.
+func (r *rolled) waitPhase(ctx context.Context, phase v1alpha1.RolloutPhase) (d *v1alpha1.DomainRollout, err error) {
 	return r.waitUntil(ctx, string(phase), func(d *v1alpha1.DomainRollout) bool { return d.Status.Phase == phase })
 }
 
@@ -167,17 +167,17 @@ func (r *rolled) edit(ctx context.Context, spec string) error {
 		AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/" + r.Namespace + "/domainrollouts/" + r.name).Body([]byte(`{"spec":` + spec + `}`)).Do(ctx).Error()
 }
 
-// completes waits until all pods have a version and the rollout is complete.
-func (r *rolled) completes(ctx context.Context, version string) error {
-	if err := r.updated(ctx, version); err != nil {
+// waitComplete waits until all pods have a version and the rollout is complete.
+func (r *rolled) waitComplete(ctx context.Context, version string) error {
+	if err := r.waitUpdated(ctx, version); err != nil {
 		return err
 	}
-	_, err := r.phase(ctx, v1alpha1.PhaseComplete)
+	_, err := r.waitPhase(ctx, v1alpha1.PhaseComplete)
 	return err
 }
 
-// updated waits until all pods have a version.
-func (r *rolled) updated(ctx context.Context, version string) error {
+// waitUpdated waits until all pods have a version.
+func (r *rolled) waitUpdated(ctx context.Context, version string) error {
 	return kube.Wait(ctx, "all pods to be of version "+version, func(ctx context.Context) (string, error) {
 		pods, err := r.Pods(ctx, r.name, "")
 		if err != nil {

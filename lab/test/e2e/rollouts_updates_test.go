@@ -85,7 +85,7 @@ func rolledByDomain(ctx context.Context, s *scene) (string, error) {
 			return err
 		}
 		defer o.stop()
-		if err := errors.Join(r.update(ctx, "2", "500ms", ""), r.completes(ctx, "2")); err != nil {
+		if err := errors.Join(r.update(ctx, "2", "500ms", ""), r.waitComplete(ctx, "2")); err != nil {
 			return err
 		}
 		found := o.since()
@@ -105,7 +105,7 @@ func rolledByDomain(ctx context.Context, s *scene) (string, error) {
 		if ends, err = s.endAtEveryStep(ctx, a.rolled, b.rolled); err != nil {
 			return err
 		}
-		if err := errors.Join(a.completes(ctx, "2"), b.completes(ctx, "2")); err != nil {
+		if err := errors.Join(a.waitComplete(ctx, "2"), b.waitComplete(ctx, "2")); err != nil {
 			return err
 		}
 		if ends < 3 {
@@ -161,7 +161,7 @@ func (s *scene) endAtEveryStep(ctx context.Context, rollouts ...*rolled) (ends i
 		maps.Copy(before, changed)
 		return waits, nil
 	})
-	return ends, errors.Join(err, s.vicinityWorks(ctx))
+	return ends, errors.Join(err, s.waitControllers(ctx))
 }
 
 // badRevision tries a revision that is bad in the second zone, and beside it one that is bad
@@ -201,7 +201,7 @@ spec:
 		return "", err
 	}
 	block := &rolled{Field: r.Field, name: "blocker", pods: 1}
-	if err := errors.Join(r.Apply(ctx, r.Namespace, fmt.Sprintf(blocker, zones[0])), block.healthy(ctx)); err != nil {
+	if err := errors.Join(r.Apply(ctx, r.Namespace, fmt.Sprintf(blocker, zones[0])), block.waitHealthy(ctx)); err != nil {
 		return "", err
 	}
 	o, err := r.observe(ctx)
@@ -212,7 +212,7 @@ spec:
 	if err := r.update(ctx, "2", "500ms", elsewhere); err != nil {
 		return "", err
 	}
-	d, err := r.phase(ctx, v1alpha1.PhaseFailed)
+	d, err := r.waitPhase(ctx, v1alpha1.PhaseFailed)
 	if err != nil {
 		return "", err
 	}
@@ -230,7 +230,7 @@ spec:
 	if err := r.edit(ctx, fmt.Sprintf(`{"stop":{"revision":%q,"action":"Rollback"},"healthGate":null}`, d.Status.Revision)); err != nil {
 		return "", err
 	}
-	if err := r.completes(ctx, ""); err != nil {
+	if err := r.waitComplete(ctx, ""); err != nil {
 		return "", err
 	}
 	restored, err := r.rollout(ctx, r.name)
@@ -273,7 +273,7 @@ func (s *scene) neverReady(ctx context.Context, kind string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.completes(ctx, ""); err != nil {
+	if err := r.waitComplete(ctx, ""); err != nil {
 		return err
 	}
 	down := 1
@@ -377,10 +377,10 @@ func (s *scene) updateStory(ctx context.Context, number int, kind string) (found
 	if err := r.Apply(ctx, r.Namespace, workload+"---\n"+budgets); err != nil {
 		return observation{}, "", err
 	}
-	if err := errors.Join(r.healthy(ctx), r.AtRest(ctx)); err != nil {
+	if err := errors.Join(r.waitHealthy(ctx), r.AtRest(ctx)); err != nil {
 		return observation{}, "", err
 	}
-	if _, err := r.phase(ctx, v1alpha1.PhaseComplete); err != nil {
+	if _, err := r.waitPhase(ctx, v1alpha1.PhaseComplete); err != nil {
 		return observation{}, "", err
 	}
 	o, err := r.observe(ctx)
@@ -399,7 +399,7 @@ func (s *scene) updateStory(ctx context.Context, number int, kind string) (found
 	zones := r.Zones()
 	if number == 1 {
 		for i, zone := range zones[1:] {
-			d, err := r.stopsBefore(ctx, zone)
+			d, err := r.waitStopBefore(ctx, zone)
 			if err != nil {
 				return observation{}, "", err
 			}
@@ -412,13 +412,13 @@ func (s *scene) updateStory(ctx context.Context, number int, kind string) (found
 				return observation{}, "", err
 			}
 		}
-		if err := r.completes(ctx, "2"); err != nil {
+		if err := r.waitComplete(ctx, "2"); err != nil {
 			return observation{}, "", err
 		}
 		found = o.since()
 		return found, waits, found.within(r.pods, zones...)
 	}
-	if err := r.completes(ctx, "2"); err != nil {
+	if err := r.waitComplete(ctx, "2"); err != nil {
 		return observation{}, "", err
 	}
 	expected, domains := map[string]int{"app-pdb": r.pods}, map[string]string{}
@@ -435,9 +435,9 @@ func (s *scene) updateStory(ctx context.Context, number int, kind string) (found
 	return found, "", found.within(1, zones...)
 }
 
-// stopsBefore waits until the budget stops the rollout before a zone: the zones before it are
+// waitStopBefore waits until the budget stops the rollout before a zone: the zones before it are
 // updated, and none of its pods is.
-func (r *rolled) stopsBefore(ctx context.Context, zone string) (*v1alpha1.DomainRollout, error) {
+func (r *rolled) waitStopBefore(ctx context.Context, zone string) (*v1alpha1.DomainRollout, error) {
 	return r.waitUntil(ctx, "kept from "+zone, func(d *v1alpha1.DomainRollout) bool {
 		before := true
 		for _, domain := range d.Status.Domains {

@@ -115,9 +115,9 @@ func (l *ledger) count(service string) int {
 	return l.events[service]
 }
 
-// quiet waits until the slices of "echo" have not changed for a while: no two controllers revert
+// waitQuiet waits until the slices of "echo" have not changed for a while: no two controllers revert
 // each other's writes.
-func (l *ledger) quiet(ctx context.Context) error {
+func (l *ledger) waitQuiet(ctx context.Context) error {
 	last, since := l.count("echo"), time.Now()
 	return kube.Wait(ctx, fmt.Sprintf("the slices of echo to stay unchanged for %s", settleTime), func(context.Context) (string, error) {
 		if now := l.count("echo"); now != last {
@@ -150,12 +150,12 @@ spec:
 func rollingUpdate(ctx context.Context, s *scene) (string, error) {
 	check(s.route(ctx, 12, preferZone))
 	check(s.Apply(ctx, s.namespace, twin("auto", `service.kubernetes.io/topology-mode: Auto`)+"---\n"+twin("plain", "")))
-	must(s.converged(ctx, "echo", 12))
+	must(s.waitConverged(ctx, "echo", 12))
 	l := must(s.watchSlices(ctx))
 	defer l.end()
 	check(s.restartPods(ctx))
-	must(s.converged(ctx, "echo", 12))
-	check(l.quiet(ctx))
+	must(s.waitConverged(ctx, "echo", 12))
+	check(l.waitQuiet(ctx))
 	l.end()
 	return fmt.Sprintf("12 pods replaced: slices written %d times (Auto %d, not routed %d), endpoints moved %d (Auto %d)",
 		l.events["echo"], l.events["auto"], l.events["plain"], l.moves["echo"], l.moves["auto"]), nil
@@ -199,7 +199,7 @@ type unrest struct {
 }
 
 func (s *scene) churned(ctx context.Context, kills int) (unrest, error) {
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
+	if _, err := s.waitConverged(ctx, "echo", 12); err != nil {
 		return unrest{}, err
 	}
 	l, err := s.watchSlices(ctx)
@@ -207,7 +207,7 @@ func (s *scene) churned(ctx context.Context, kills int) (unrest, error) {
 		return unrest{}, err
 	}
 	defer l.end()
-	if err := l.quiet(ctx); err != nil {
+	if err := l.waitQuiet(ctx); err != nil {
 		return unrest{}, err
 	}
 	events := l.count("echo")
@@ -220,10 +220,10 @@ func (s *scene) churned(ctx context.Context, kills int) (unrest, error) {
 			return u, err
 		}
 	}
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
+	if _, err := s.waitConverged(ctx, "echo", 12); err != nil {
 		return u, err
 	}
-	if err := l.quiet(ctx); err != nil {
+	if err := l.waitQuiet(ctx); err != nil {
 		return u, err
 	}
 	l.end()
@@ -257,8 +257,8 @@ func (s *scene) killPod(ctx context.Context, turn int) error {
 	return s.CoreV1().Pods(s.namespace).Delete(ctx, alive[turn%len(alive)], atOnce())
 }
 
-// vicinityWorks waits until two pods of the controller are ready.
-func (s *scene) vicinityWorks(ctx context.Context) error {
+// waitControllers waits until two pods of the controller are ready.
+func (s *scene) waitControllers(ctx context.Context) error {
 	return kube.Wait(ctx, "the controller's pods", func(ctx context.Context) (string, error) {
 		pods, err := controllers(ctx, s.Client)
 		if err != nil {
@@ -288,11 +288,11 @@ func (s *scene) allHints(ctx context.Context) (map[string]string, error) {
 // planned.
 func controllerKilled(ctx context.Context, s *scene) (string, error) {
 	check(s.routeUneven(ctx, preferZone, 6, 4, 2))
-	must(s.converged(ctx, "echo", 12))
+	must(s.waitConverged(ctx, "echo", 12))
 	// Kubernetes' controller syncs again after recent writes, which costs hints while the webhook
 	// is away.
 	settling := must(s.watchSlices(ctx))
-	err := settling.quiet(ctx)
+	err := settling.waitQuiet(ctx)
 	settling.end()
 	check(err)
 	before := must(s.allHints(ctx))
@@ -302,16 +302,16 @@ func controllerKilled(ctx context.Context, s *scene) (string, error) {
 	for i := range pods {
 		check(s.CoreV1().Pods(pods[i].Namespace).Delete(ctx, pods[i].Name, atOnce()))
 	}
-	check(s.vicinityWorks(ctx))
-	check(s.leads(ctx))
-	check(l.quiet(ctx))
+	check(s.waitControllers(ctx))
+	check(s.waitLeader(ctx))
+	check(l.waitQuiet(ctx))
 	after := must(s.allHints(ctx))
 	l.end()
 	if !maps.Equal(before, after) || l.events["echo"] > 0 {
 		return "", fmt.Errorf("a restart wrote slices %d times: hints were %v and are %v", l.events["echo"], before, after)
 	}
 	check(s.scale(ctx, "echo-"+s.cluster.Shape().Zones[2].Name, 6))
-	must(s.converged(ctx, "echo", 16))
+	must(s.waitConverged(ctx, "echo", 16))
 	return "all pods of the controller killed: no slice written, no endpoint moved, and the next change was planned", nil
 }
 
@@ -324,16 +324,16 @@ func (s *scene) replicas(ctx context.Context, number int32) error {
 // are not blocked, and everything is planned again afterwards.
 func webhookAway(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.route(ctx, 12, preferZone))
-	must(s.converged(ctx, "echo", 12))
+	must(s.waitConverged(ctx, "echo", 12))
 	check(s.replicas(ctx, 0))
 	defer undo(&err, func() error { return s.replicas(context.WithoutCancel(ctx), 2) })
 	took := must(s.replaced(ctx))
 	// Proxies sync once a second.
-	check(s.settled(ctx))
+	check(s.waitSettled(ctx))
 	must(s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
 	check(s.replicas(ctx, 2))
-	check(s.vicinityWorks(ctx))
-	must(s.converged(ctx, "echo", 12))
+	check(s.waitControllers(ctx))
+	must(s.waitConverged(ctx, "echo", 12))
 	if hinted, err := s.hinted(ctx, "echo"); err != nil || !hinted {
 		return "", errors.Join(err, errors.New("the hints are not restored"))
 	}

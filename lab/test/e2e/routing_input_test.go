@@ -33,7 +33,7 @@ func (s *scene) routeBesideAuto(ctx context.Context, patch string) error {
 	if err := s.Apply(ctx, s.namespace, twin("auto", autoMode)); err != nil {
 		return err
 	}
-	return s.bothNear(ctx)
+	return s.waitBothNear(ctx)
 }
 
 // takesOverAuto sets whether Vicinity takes over Services of the mode Auto.
@@ -41,17 +41,17 @@ func (s *scene) takesOverAuto(ctx context.Context, does bool) error {
 	return s.cluster.ChangeVicinity(ctx, fmt.Sprintf("routing.takeOverAuto=%t", does))
 }
 
-// bothNear waits until both Services are routed by hints.
-func (s *scene) bothNear(ctx context.Context) error {
+// waitBothNear waits until both Services are routed by hints.
+func (s *scene) waitBothNear(ctx context.Context) error {
 	for _, service := range []string{"echo", "auto"} {
-		if _, err := s.converged(ctx, service, 12); err != nil {
+		if _, err := s.waitConverged(ctx, service, 12); err != nil {
 			return err
 		}
 		if err := s.WaitHints(ctx, s.namespace, service, true); err != nil {
 			return err
 		}
 	}
-	return s.stays(ctx)
+	return s.waitInZone(ctx)
 }
 
 // labelZone sets or removes the zone label of nodes.
@@ -97,10 +97,10 @@ spec: {capacity: {type: CPU}}
 	check(s.Apply(ctx, s.namespace, policy))
 	check(s.routeBesideAuto(ctx, `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/by-cpu"}}}`))
 	bothWarn := func(warning, echo, auto string) error {
-		if err := s.warns(ctx, "echo", warning, echo); err != nil {
+		if err := s.waitWarning(ctx, "echo", warning, echo); err != nil {
 			return err
 		}
-		return s.warns(ctx, "auto", warning, auto)
+		return s.waitWarning(ctx, "auto", warning, auto)
 	}
 	for name, allocatable := range withoutCPU {
 		check(s.Apply(ctx, "", nodeManifest(name, zones[0].Name, allocatable)))
@@ -110,22 +110,22 @@ spec: {capacity: {type: CPU}}
 	for name := range withoutCPU {
 		check(s.Delete(ctx, "", nodeManifest(name, "", "")))
 	}
-	if err := s.bothNear(ctx); err != nil {
+	if err := s.waitBothNear(ctx); err != nil {
 		return "", fmt.Errorf("without the nodes that have no CPU: %w", err)
 	}
 	check(s.PatchService(ctx, s.namespace, "echo", `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":null,"endpointslice.kubernetes.io/same-zone":"Prefer"}}}`))
-	check(s.bothNear(ctx))
+	check(s.waitBothNear(ctx))
 	check(s.labelZone(ctx, false, away...))
 	check(bothWarn(fmt.Sprintf("%d nodes without the label %s, left out of the capacity: %s", len(away), zoneKey, strings.Join(away, ", ")), "",
 		"balanced: a node has no zone, and auto needs the zones of all"))
-	must(s.converged(ctx, "echo", 12))
+	must(s.waitConverged(ctx, "echo", 12))
 	part := must(s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
 	check(s.labelZone(ctx, false, all...))
 	check(s.warns(ctx, "echo", fmt.Sprintf("%d nodes without the label", len(all)), "balanced: no zone has capacity, so the origin of traffic is unknown"))
 	check(s.WaitHints(ctx, s.namespace, "echo", false))
 	none := must(s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
 	check(s.labelZone(ctx, true, all...))
-	if err := s.bothNear(ctx); err != nil {
+	if err := s.waitBothNear(ctx); err != nil {
 		return "", fmt.Errorf("with the labels again: %w", err)
 	}
 	return fmt.Sprintf("2 nodes without CPU, %d of %d without a zone, then all: named by explain and in the condition, %d requests, 0 failed; near again afterwards",
@@ -225,7 +225,7 @@ func ownZone(ctx context.Context, s *scene) (string, error) {
 		return s.PatchService(ctx, s.namespace, "echo", fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, v1alpha1.LabelOwnZone, value))
 	}
 	check(label(`"true"`))
-	check(s.hintedToOwnZone(ctx))
+	check(s.waitHintedToOwnZone(ctx))
 	plan := lab.LoadOptions{Plan: load.Plan{Rate: 600, Duration: time.Second}}
 	check(kube.Wait(ctx, "traffic to follow the hints", func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, plan)
@@ -247,9 +247,9 @@ func ownZone(ctx context.Context, s *scene) (string, error) {
 		result.Answered, empty), nil
 }
 
-// hintedToOwnZone waits until each endpoint of the echo Service has exactly a hint for its own
+// waitHintedToOwnZone waits until each endpoint of the echo Service has exactly a hint for its own
 // zone.
-func (s *scene) hintedToOwnZone(ctx context.Context) error {
+func (s *scene) waitHintedToOwnZone(ctx context.Context) error {
 	return kube.Wait(ctx, "hints for the endpoints' own zones", func(ctx context.Context) (string, error) {
 		endpoints, err := s.Endpoints(ctx, s.namespace, "echo", discoveryv1.AddressTypeIPv4)
 		if err != nil {

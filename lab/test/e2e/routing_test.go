@@ -102,9 +102,9 @@ func (s *scene) explain(ctx context.Context, service string) (explained, error) 
 	return e, nil
 }
 
-// converged waits until the slices contain the plan for the current endpoints, and as many
+// waitConverged waits until the slices contain the plan for the current endpoints, and as many
 // endpoints as wanted are ready.
-func (s *scene) converged(ctx context.Context, service string, endpoints int) (e explained, err error) {
+func (s *scene) waitConverged(ctx context.Context, service string, endpoints int) (e explained, err error) {
 	if err := s.WaitEndpoints(ctx, s.namespace, service, endpoints); err != nil {
 		return e, err
 	}
@@ -123,8 +123,8 @@ func (s *scene) converged(ctx context.Context, service string, endpoints int) (e
 	return e, err
 }
 
-// warns waits for a warning of explain and, if given, a text in the Service's condition.
-func (s *scene) warns(ctx context.Context, service, warning, condition string) error {
+// waitWarning waits for a warning of explain and, if given, a text in the Service's condition.
+func (s *scene) waitWarning(ctx context.Context, service, warning, condition string) error {
 	return kube.Wait(ctx, "the warning about "+service, func(ctx context.Context) (string, error) {
 		e, err := s.explain(ctx, service)
 		if err != nil {
@@ -151,14 +151,14 @@ func (s *scene) route(ctx context.Context, endpoints int, patch string) error {
 // preferNear measures a Service of twelve endpoints before and after it prefers its zone.
 func preferNear(ctx context.Context, s *scene) (string, error) {
 	check(s.route(ctx, 12, balancedZone))
-	check(s.allUsed(ctx, 12))
+	check(s.waitAllUsed(ctx, 12))
 	before := must(s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()}))
 	if points(before.InZone(), 1.0/3) > 5 {
 		return "", fmt.Errorf("balanced, %.1f %% of traffic stayed in its zone, want a third", 100*before.InZone())
 	}
 	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
-	must(s.converged(ctx, "echo", 12))
-	check(s.stays(ctx))
+	must(s.waitConverged(ctx, "echo", 12))
+	check(s.waitInZone(ctx))
 	after := must(s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()}))
 	if after.InZone() < 1 {
 		return "", fmt.Errorf("%.2f %% of traffic stayed in its zone, want all", 100*after.InZone())
@@ -219,7 +219,7 @@ func (s *scene) addresses(ctx context.Context) (map[string]string, error) {
 // predicted, and no endpoint is overloaded.
 func uneven(ctx context.Context, s *scene) (string, error) {
 	check(s.routeUneven(ctx, preferZone, 6, 4, 2))
-	e := must(s.converged(ctx, "echo", 12))
+	e := must(s.waitConverged(ctx, "echo", 12))
 	addresses := must(s.addresses(ctx))
 	usable := func(result load.Result) string {
 		for _, flow := range result.Flows {
@@ -307,8 +307,8 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 func nearestRegion(ctx context.Context, s *scene) (string, error) {
 	const keys = `{"metadata":{"annotations":{"vicinity.dev/topology-keys":"topology.kubernetes.io/zone,topology.kubernetes.io/region,*"}}}`
 	check(s.routeUneven(ctx, keys, 0, 4, 4))
-	must(s.converged(ctx, "echo", 8))
-	check(s.settled(ctx))
+	must(s.waitConverged(ctx, "echo", 8))
+	check(s.waitSettled(ctx))
 	zones := s.cluster.Shape().Zones
 	empty, near := zones[0].Name, zones[1].Name // both in the west
 	var result load.Result
@@ -346,7 +346,7 @@ func liveSwitch(ctx context.Context, s *scene) (string, error) {
 				return err
 			}
 		}
-		return s.allUsed(ctx, 12) // the proxies have followed the last switch
+		return s.waitAllUsed(ctx, 12) // the proxies have followed the last switch
 	}))
 	return fmt.Sprintf("switched %d times under load; %d connections, 0 failed", switches, result.Answered), nil
 }
@@ -364,7 +364,7 @@ func thresholds(ctx context.Context, s *scene) (string, error) {
 	var walked []string
 	for _, step := range steps {
 		check(s.scale(ctx, "echo", int32(step.endpoints)))
-		e := must(s.converged(ctx, "echo", step.endpoints))
+		e := must(s.waitConverged(ctx, "echo", step.endpoints))
 		if hinted, err := s.hinted(ctx, "echo"); err != nil || hinted != step.hinted {
 			return "", errors.Join(err, fmt.Errorf("after %s, with %d endpoints, hints exist: %t; want %t (state %s)",
 				strings.Join(walked, " "), step.endpoints, hinted, step.hinted, e.Families[0].State))

@@ -99,8 +99,8 @@ func names(pods []corev1.Pod) []string {
 	return names
 }
 
-// leads waits until one of the running controllers leads.
-func (s *scene) leads(ctx context.Context) error {
+// waitLeader waits until one of the running controllers leads.
+func (s *scene) waitLeader(ctx context.Context) error {
 	return kube.Wait(ctx, "a controller to lead", func(ctx context.Context) (string, error) {
 		leader, err := s.leader(ctx)
 		if err != nil || leader != "" {
