@@ -20,8 +20,10 @@ type Calls struct {
 
 const metricsPort = 8080
 
+// ControllerSelector selects the pods of the controller.
 const ControllerSelector = "app.kubernetes.io/component=controller"
 
+// CountCalls returns a counter of the requests of the controller's pods.
 func CountCalls(client *lab.Client) *Calls {
 	return &Calls{client: client, byPod: map[string]float64{}}
 }

@@ -71,6 +71,7 @@ func (s *Storm) over() bool {
 	return s.Evictions > 0 && s.figures.Admitted >= s.Evictions
 }
 
+// Run runs the storm to its end.
 func (s *Storm) Run(ctx context.Context) (Figures, error) {
 	s.busy = map[types.UID]bool{}
 	begun := time.Now()

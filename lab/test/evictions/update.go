@@ -22,6 +22,7 @@ import (
 // Updater updates a StatefulSet.
 type Updater string
 
+// The updaters.
 const (
 	// ByRollout is a DomainRollout, a zone at a time.
 	ByRollout Updater = "vicinity"

@@ -22,6 +22,7 @@ func Quantile(times []time.Duration, share float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(share*float64(len(sorted))))-1)]
 }
 
+// Milliseconds converts a duration.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // FormatMilliseconds writes a duration with one decimal and its unit.

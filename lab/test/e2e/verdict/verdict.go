@@ -11,6 +11,7 @@ import (
 	"time"
 )
 
+// Try is a try of a promise.
 type Try struct {
 	// Figure is the measurement of a successful try.
 	Figure string
