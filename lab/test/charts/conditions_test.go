@@ -54,7 +54,7 @@ const (
 	ofService = "kubernetes.io/service-name"
 )
 
-func TestWhatWebhooksAreCalledFor(t *testing.T) {
+func TestWebhooksMatchTheirRequests(t *testing.T) {
 	const slices, ordinals, services = "slices", "ordinals", "services"
 	conditions := map[string][][]admissionv1.MatchCondition{}
 	hooks := func(kind, set string, want int) {

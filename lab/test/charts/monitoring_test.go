@@ -55,7 +55,7 @@ func TestMonitorsFindMetrics(t *testing.T) {
 
 // A release has an alert about a missing program for each program that it installs, and for no
 // other.
-func TestProgramsAreMissedWhereTheyAreWanted(t *testing.T) {
+func TestAlertsAboutMissingPrograms(t *testing.T) {
 	absent := []string{"VicinityControllerDown", "VicinityProxyAbsent", "VicinityDNSDown"}
 	for set, want := range map[string][]string{
 		"routing.enabled=true":                                     absent[:1],

@@ -26,7 +26,7 @@ func names(t *testing.T, assignments ...string) []string {
 
 const noWebhooks = "webhooks.endpointSlices.enabled=false,webhooks.services.enabled=false,webhooks.policies.enabled=false"
 
-func TestWhatIsOffInstallsNothing(t *testing.T) {
+func TestDisabledFeaturesInstallNothing(t *testing.T) {
 	all := names(t)
 	guardOfLocators := guard("vicinity-podlocators")
 	proxy := []string{

@@ -238,7 +238,7 @@ func TestEveryValueIsUsed(t *testing.T) {
 	}
 }
 
-func TestWhatMakesNoSenseIsRefused(t *testing.T) {
+func TestInvalidValuesAreRefused(t *testing.T) {
 	for _, test := range []struct{ set, names string }{
 		{"replicas=0", "/replicas"},
 		{"routing.shrinkGrace=2h", "/routing/shrinkGrace"},
@@ -274,7 +274,7 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 }
 
 // A program that refuses a duration would crash and restart forever.
-func TestDurationsAreThoseThatTheProgramsTake(t *testing.T) {
+func TestDurationsMatchThePrograms(t *testing.T) {
 	longest := map[string]time.Duration{
 		"routing.shrinkGrace": time.Hour, "routing.groups.handBackGrace": time.Hour, "routing.replanAfter": 24 * time.Hour,
 		"proxy.minSyncPeriod": time.Minute, "proxy.accounting.interval": time.Hour,

@@ -361,9 +361,8 @@ func (o *observer) since() observation {
 	return found
 }
 
-// within returns an error if more pods of a zone than most or more than one zone were down, if
-// zones were updated in another order, or if pods were scheduled to other zones or in another
-// order.
+// within returns an error if too many pods of a zone were down, or pods of two zones. Zones must be
+// updated in the given order, and pods may be scheduled only to these zones, in that order.
 func (s observation) within(most int, order ...string) error {
 	if s.most > most || s.zones > 1 {
 		return fmt.Errorf("%d pods of a zone and %d zones were down at the same time, want at most %d and 1: %s", s.most, s.zones, most, strings.Join(s.down, ", "))

@@ -205,7 +205,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestCheckFindsWhatIsNotReserved(t *testing.T) {
+func TestCheckFindsUnreservedEvictions(t *testing.T) {
 	one := intstr.FromInt32(1)
 	s := &story{limits: budget{perDomain: &one}}
 	s.runs("a1", "a2")
