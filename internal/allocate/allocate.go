@@ -1,11 +1,10 @@
 // Package allocate decides which endpoints each zone of a region may use, so that
 // traffic stays near while no endpoint gets much more than its share.
 //
-// The input is a Region (zones with capacity and endpoints), an Intent (what the
-// user asked for) and the Previous allocation; the output is a Plan (groups of
-// endpoints and the zones that consume them) and an Outcome (which rule decided,
-// as data that package explain renders). All algorithms of the project live here,
-// one to a file, behind Planner.Allocate.
+// The input is a Region (zones with capacity and endpoints), an Intent (the requested routing) and
+// the Previous allocation. The output is a Plan (groups of endpoints and the zones that consume
+// them) and an Outcome: the rule that decided, as data, which routing/explain puts into words. Each
+// algorithm has a file of its own; Planner.Allocate calls them.
 //
 // Plans have counts only; Assign maps a plan to individual endpoints. The order of zones
 // in the input does not matter: ties go by zone name.
@@ -98,14 +97,14 @@ const (
 	DefaultPadding               = 3
 )
 
-// Start is the number of endpoints from which on a Service is allocated: a fixed
-// number, or a number for each zone of the region. The larger of the two counts.
+// Start is the number of endpoints at which allocation of a Service begins: a fixed number, or a
+// number for each zone of the region. The larger of the two counts.
 type Start struct {
 	Endpoints int
 	PerZone   float64
 }
 
-// In is the number of endpoints in a region of so many zones.
+// In returns the number of endpoints for a region of so many zones.
 func (s Start) In(zones int) int {
 	return max(s.Endpoints, int(math.Ceil(s.PerZone*float64(zones)-tolerance)))
 }
@@ -141,17 +140,17 @@ type Intent struct {
 	Bound *Bound
 }
 
-// State is the part of an allocation that the slices of a Service do not have.
+// State is the part of an allocation that the EndpointSlices of a Service do not hold.
 type State int
 
 // The states of an allocation.
 const (
-	// Waiting is the state of a Service that has not started, or has too few endpoints again.
+	// Waiting is the state of a Service that has too few endpoints to start, or again too few.
 	Waiting State = iota
 	// Allocated is the state of a Service whose plan is in force.
 	Allocated
-	// Downgraded is the state of a Service that has started and is balanced, because every
-	// plan would overload an endpoint or there is nothing to plan.
+	// Downgraded is the state of a Service that has started but is balanced: every plan would
+	// overload an endpoint, or there is nothing to plan.
 	Downgraded
 )
 
@@ -168,28 +167,27 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", int(s))
 }
 
-// Previous is the allocation that is in force. The zero value is a Service that
-// has none.
+// Previous is the allocation in force. The zero value means none.
 type Previous struct {
 	State State
-	// Plan has the endpoints that are still ready, as they are assigned: it is one of Survivors, or of a Planner. Other
-	// endpoints of the region are new.
+	// Plan has the endpoints that are still ready, with their present assignment. It comes from
+	// Survivors or from a Planner. All other endpoints of the region are new.
 	Plan Plan
-	// Renew asks for a new plan even if the present one could be kept. It must score better by
-	// RenewMargin.
+	// Renew asks for a new plan even if the present one could be kept. The new plan must score
+	// better by RenewMargin.
 	Renew bool
 }
 
-// RenewMargin is by how many points of 100 a new plan must be better to be worth moving
-// endpoints for. One point is about two percent of the traffic in its zone.
+// RenewMargin is the number of points, of 100, by which a new plan must be better to justify moving
+// endpoints. One point is about two percent of the traffic staying in its zone.
 const RenewMargin = 1.0
 
 // Rule names the rule that decided an outcome.
 type Rule string
 
-// The rules. Each has its sentence in package explain.
+// The rules. Package explain has a sentence for each.
 const (
-	RuleAsked          Rule = "Asked"          // balanced because nothing else was asked for
+	RuleAsked          Rule = "Asked"          // balanced, as requested
 	RuleNoEndpoints    Rule = "NoEndpoints"    // nothing to allocate
 	RuleNoCapacity     Rule = "NoCapacity"     // no zone has any capacity, so shares are unknown
 	RuleOneZone        Rule = "OneZone"        // one zone has all capacity and endpoints; for Auto, all capacity
@@ -198,7 +196,7 @@ const (
 	RuleInBand         Rule = "InBand"         // within the padding, not started: stays balanced
 	RuleKept           Rule = "Kept"           // the previous plan, with changes, is still good
 	RulePlanned        Rule = "Planned"        // a new plan
-	RuleRenewed        Rule = "Renewed"        // a new plan, asked for, that is better than the previous one
+	RuleRenewed        Rule = "Renewed"        // a new plan, requested by Previous.Renew, that is better than the previous one
 	RuleOverload       Rule = "Overload"       // no plan of the algorithm is below the threshold
 	RuleNothingToSpare Rule = "NothingToSpare" // a zone needs endpoints of others, and none has any to spare
 	RuleFewEndpoints   Rule = "FewEndpoints"   // fewer endpoints than zones
@@ -212,19 +210,19 @@ const (
 type Outcome struct {
 	State State
 	Rule  Rule
-	// Algorithm is the one that was asked for.
+	// Algorithm is the requested algorithm.
 	Algorithm Algorithm
 	// Endpoints and Zones are the size of the region: ready endpoints, and zones
 	// with capacity or endpoints.
 	Endpoints, Zones int
 	// Start and Padding are the bound's, in endpoints.
 	Start, Padding int
-	// Threshold is the overload threshold that held.
+	// Threshold is the overload threshold in effect.
 	Threshold float64
-	// Zone is that of the rule, if it is about one.
+	// Zone is the zone that the rule is about, if it is about one.
 	Zone string
-	// Overload is, where Rule is RuleOverload, the least overload that the
-	// algorithm could reach; infinite if a zone would reach nothing.
+	// Overload is, where Rule is RuleOverload, the least overload that the algorithm could reach.
+	// It is infinite if a zone would reach no endpoint.
 	Overload float64
 	// Minimum is, where Rule is RuleMinimums, the sum of the zones' minimums.
 	Minimum int
@@ -244,8 +242,8 @@ func (o Outcome) IsBalanced() bool {
 // tolerance absorbs rounding. A load this close to a threshold is at it.
 const tolerance = 1e-9
 
-// Planner allocates. It owns the memory of the plans that it returns and uses it again.
-// It is not safe for concurrent use. The zero value is ready.
+// Planner allocates. It owns the memory of the plans that it returns and reuses it. It is not safe
+// for concurrent use. The zero value is ready.
 type Planner struct {
 	// Eager plans anew at every change, even if the previous plan is still good.
 	Eager bool
@@ -261,14 +259,14 @@ type Planner struct {
 	active    int       // zones with capacity or endpoints
 	renew     bool      // of the previous allocation
 	prior     Plan      // the previous plan, in the numbering of zones
-	strays    regionKey // the region that has the endpoints without a zone
+	strays    regionKey // the region that counts endpoints without a zone as its own
 	memory    builder   // of prior
 	plan      builder
 	made      Plan // the plan that was measured last
 	measure   Meter
 	child     *Planner // for the parts of a region of regions
 
-	// The memory of each algorithm, and of what keeps endpoints in place.
+	// Scratch memory of each algorithm, of carryOver and of settle.
 	exchange        exchange // of local and local-shared
 	weightedScratch weightedScratch
 	optScratch      optScratch
@@ -279,13 +277,13 @@ type Planner struct {
 	settleScratch   settleScratch
 }
 
-// Allocate is Planner.Allocate with a Planner of its own.
+// Allocate calls Planner.Allocate with a new Planner.
 func Allocate(region Region, intent Intent, previous Previous) (Plan, Outcome, error) {
 	return new(Planner).Allocate(region, intent, previous)
 }
 
-// Allocate decides the plan for a region. The plan is valid until the next call.
-// The error names the field of region or intent that makes no sense.
+// Allocate decides the plan for a region. The plan is valid until the next call. The error names
+// the invalid field of region or intent.
 func (p *Planner) Allocate(region Region, intent Intent, previous Previous) (Plan, Outcome, error) {
 	if err := intent.Validate(); err != nil {
 		return Plan{}, Outcome{}, err
@@ -297,7 +295,7 @@ func (p *Planner) Allocate(region Region, intent Intent, previous Previous) (Pla
 	return plan, outcome, nil
 }
 
-// decide decides the plan for the region that is loaded.
+// decide decides the plan for the loaded region.
 func (p *Planner) decide(intent Intent, previous Previous) (Plan, Outcome) {
 	outcome := Outcome{Endpoints: p.endpoints, Zones: p.active}
 	switch {

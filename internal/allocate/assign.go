@@ -9,12 +9,11 @@ import (
 
 // Endpoint is one endpoint of a Service.
 type Endpoint struct {
-	// ID tells endpoints apart and orders them; it means nothing else.
+	// ID distinguishes endpoints and orders them; it means nothing else.
 	ID string
 	// Zone is the endpoint's home, "" if unknown.
 	Zone string
-	// Assigned is the set of zones that use the endpoint, zero before the first
-	// assignment.
+	// Assigned is the set of zones that use the endpoint. It is zero before the first assignment.
 	Assigned ConsumerSet
 }
 
@@ -87,8 +86,8 @@ func Assign(plan Plan, endpoints []Endpoint) (moved int, err error) {
 	return moved, nil
 }
 
-// byHome are the indexes of the endpoints of each home, in the order of IDs. Most callers
-// have sorted them already.
+// byHome returns the indexes of the endpoints of each home, in the order of IDs. Most callers pass
+// sorted endpoints.
 func byHome(endpoints []Endpoint) map[string][]int {
 	homes := map[string][]int{}
 	ordered := true
@@ -105,14 +104,14 @@ func byHome(endpoints []Endpoint) map[string][]int {
 	return homes
 }
 
-// assigner has the groups of a plan by their sets.
+// assigner indexes the groups of a plan by their consumer sets.
 type assigner struct {
 	plan       Plan
 	sets       []ConsumerSet         // of groups
 	exact      map[ConsumerSet][]int // groups by set
 	unweighted map[ConsumerSet][]int // groups by set without weights
 	present    map[ConsumerSet]ConsumerSet
-	left       []int // endpoints of the home at hand still wanted, by group
+	left       []int // endpoints of the current home that each group still wants
 }
 
 func newAssigner(plan Plan) *assigner {
@@ -132,8 +131,8 @@ func newAssigner(plan Plan) *assigner {
 	return a
 }
 
-// stillPresent is the part of a set, without weights, that the plan has zones for. If one of
-// its zones is gone, an endpoint stays with the others.
+// stillPresent returns the zones of a set that the plan still has, without weights. If one of its
+// zones is gone, an endpoint stays with the others.
 func (a *assigner) stillPresent(set ConsumerSet) ConsumerSet {
 	part, known := a.present[set]
 	if !known {
@@ -165,8 +164,8 @@ func (a *assigner) check(homes map[string][]int) error {
 	return nil
 }
 
-// moves reports whether an endpoint is used by other zones when it is given to a group. In a
-// plan that is AtHome an endpoint moves only to its own zone.
+// moves reports whether an endpoint would change its zones by joining a group. In a plan that is
+// AtHome an endpoint moves only to its own zone.
 func (a *assigner) moves(e *Endpoint, g int) bool {
 	switch {
 	case e.Assigned.IsZero() || e.Assigned == a.sets[g]:
@@ -177,8 +176,7 @@ func (a *assigner) moves(e *Endpoint, g int) bool {
 	return e.Assigned.unweighted() != a.sets[g].unweighted()
 }
 
-// home assigns the endpoints of one home zone, whose indexes come in the order of
-// IDs.
+// home assigns the endpoints of one home zone. Their indexes must be in the order of IDs.
 func (a *assigner) home(zone string, endpoints []Endpoint, order []int) (moved int) {
 	for g := range a.plan.Groups {
 		a.left[g] = 0
@@ -198,7 +196,7 @@ func (a *assigner) home(zone string, endpoints []Endpoint, order []int) (moved i
 		e.Assigned, assigned[i] = a.sets[g], true
 	}
 	keep := func(groups func(ConsumerSet) []int) {
-		// Neighbours are often assigned alike.
+		// Neighbours often have the same set, so its groups are looked up once.
 		var last ConsumerSet
 		known := groups(last)
 		for i, e := range order {

@@ -2,21 +2,21 @@ package allocate
 
 import "math"
 
-// autoScratch is the memory of auto.
+// autoScratch is the scratch memory of auto.
 type autoScratch struct {
 	minimum []int // endpoints that a zone needs
 	size    []int // endpoints by group; that of zone z is group z
-	given   []int // by group and home zone: endpoints that came, less the group's own that left
+	given   []int // by group and home zone: endpoints received, less the group's own that were given away
 }
 
-// auto is Kubernetes' own heuristic: each zone should have the endpoints that its share of
-// CPU expects, and at least the minimum that keeps it from being overloaded. It differs
-// from upstream in three things. Ties go by name, not by the order of a map. A zone that
-// upstream leaves below its minimum gets what it lacks. And all endpoints of zones without
-// nodes are given away, at last to the zone whose endpoints bear the most: upstream hints
-// them to their own zone, which has no clients, and rejects those hints at the next sync.
+// auto is Kubernetes' own heuristic: each zone should have the endpoints that its share of CPU
+// expects, and at least the minimum that keeps it from being overloaded. autoMinimums must have set
+// the minimums.
 //
-// divide has found the minimums before.
+// auto differs from upstream in three ways. Ties go by name, not by the order of a map. A zone that
+// upstream leaves below its minimum gets the missing endpoints. Endpoints of zones without nodes
+// are all given away, the last ones to the zone with the most loaded endpoints. Upstream hints
+// those to their own zone, which has no clients, and rejects such hints at the next sync.
 func (p *Planner) auto() verdict {
 	a, n := &p.autoScratch, len(p.zones)
 	minimum := a.minimum
@@ -70,7 +70,7 @@ func (p *Planner) auto() verdict {
 	return verdict{rule: RulePlanned}
 }
 
-// mostLoaded is the zone whose endpoints bear the most, the first by name of equals.
+// mostLoaded returns the zone with the most loaded endpoints, the first by name among equals.
 func (p *Planner) mostLoaded() int {
 	most := -1
 	load := func(z int) float64 { return p.expected[z] / float64(p.autoScratch.size[z]) }
@@ -82,8 +82,8 @@ func (p *Planner) mostLoaded() int {
 	return most
 }
 
-// autoMinimums applies the safeguards of Auto, in upstream's order. If none
-// refuses it finds the least number of endpoints for each zone.
+// autoMinimums applies the safeguards of Auto, in upstream's order. If none refuses, it sets the
+// minimum number of endpoints for each zone.
 func (p *Planner) autoMinimums(threshold float64) (refused verdict) {
 	withNodes := 0
 	for _, share := range p.shares {
@@ -105,7 +105,7 @@ func (p *Planner) autoMinimums(threshold float64) (refused verdict) {
 	a.minimum = grow(a.minimum, len(p.zones))
 	sum := 0
 	for z, share := range p.shares {
-		// Upstream's formula to the letter, so that rounding agrees.
+		// This is upstream's formula to the letter, so that rounding agrees.
 		a.minimum[z] = int(math.Ceil(share * float64(p.endpoints) * (1 / (1 + threshold))))
 		sum += a.minimum[z]
 	}
@@ -118,8 +118,8 @@ func (p *Planner) autoMinimums(threshold float64) (refused verdict) {
 	return verdict{}
 }
 
-// passOn moves one endpoint between groups: one that the giver got from others, if
-// it has any, else one of its own.
+// passOn moves one endpoint between groups: one that the giver received from others, if it has any,
+// else one of its own.
 func (a *autoScratch) passOn(giver, receiver int) {
 	n := len(a.size)
 	home := giver

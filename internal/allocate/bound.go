@@ -130,12 +130,12 @@ func (p *Planner) withoutTraffic() bool {
 	return true
 }
 
-// bounded allocates by the bound, from its start on.
+// bounded allocates by the bound, once there are enough endpoints to start.
 func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Plan, Outcome) {
 	bound := intent.Bound
 	outcome.Algorithm = bound.Algorithm
 	outcome.Threshold = bound.OverloadThreshold
-	if bound.Algorithm != Flow { // which has no start
+	if bound.Algorithm != Flow { // flow has no start
 		outcome.Start = bound.Start.In(p.active)
 		outcome.Padding = bound.Padding
 	}
@@ -152,7 +152,7 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 		return p.fallBack(outcome, RuleNoEndpoints, intent.Tiers)
 	case p.withoutTraffic():
 		return p.fallBack(outcome, RuleNoCapacity, intent.Tiers)
-	case p.active == 1 && bound.Algorithm != Auto: // which has a safeguard of its own
+	case p.active == 1 && bound.Algorithm != Auto: // Auto has a safeguard of its own
 		if choosesInZone(intent.Tiers) {
 			return p.nearest(outcome, intent.Tiers)
 		}
@@ -188,7 +188,7 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 	return p.made, outcome
 }
 
-// verdict is how an algorithm ended. The builder has a plan only if it is planned.
+// verdict is the result of an algorithm. The builder holds a plan only if it is planned.
 type verdict struct {
 	rule     Rule
 	figures  Figures // of the plan
@@ -202,8 +202,8 @@ func (v verdict) planned() bool {
 	return v.rule == RulePlanned || v.rule == RuleKept || v.rule == RuleRenewed
 }
 
-// divide makes the plan of one region with endpoints and traffic: the prior one, changed as
-// little as possible, while it is good, or else a new one.
+// divide makes the plan of one region with endpoints and traffic. It keeps the prior plan, with as
+// few changes as possible, while that is good, and else makes a new one.
 func (p *Planner) divide(bound *Bound) verdict {
 	if bound.Algorithm == Auto {
 		if refused := p.autoMinimums(bound.OverloadThreshold); refused.rule != "" {
@@ -227,7 +227,7 @@ func (p *Planner) divide(bound *Bound) verdict {
 	return p.anew(bound)
 }
 
-// renewed makes a new plan if it is better than the one in the builder, which has the given
+// renewed makes a new plan if that is better than the plan in the builder, which has the given
 // figures and could be kept.
 func (p *Planner) renewed(bound *Bound, kept Figures) verdict {
 	prior := p.prior
@@ -241,14 +241,14 @@ func (p *Planner) renewed(bound *Bound, kept Figures) verdict {
 	return verdict{rule: RuleKept, figures: p.measured()}
 }
 
-// Renews reports whether a new plan is worth moving endpoints for. It must not take traffic
-// from its own node.
+// Renews reports whether a new plan justifies moving endpoints. It must not take traffic from its
+// own node.
 func Renews(fresh, kept Figures) bool {
 	weights := DefaultWeights()
 	return fresh.SameNode >= kept.SameNode-tolerance && weights.Score(fresh, 1) >= weights.Score(kept, 1)+RenewMargin
 }
 
-// anew makes a new plan, of equally good ones the one nearest to the prior plan.
+// anew makes a new plan. Among equally good ones it takes the one nearest to the prior plan.
 func (p *Planner) anew(bound *Bound) verdict {
 	if p.Forgetful {
 		p.prior = Plan{}
@@ -292,8 +292,8 @@ func (b *Bound) allows(f Figures) bool {
 	return f.Unreached == 0 && f.Overload < b.OverloadThreshold-tolerance
 }
 
-// unreached is the first zone with traffic that the plan in the builder leaves
-// without an endpoint.
+// unreached returns the first zone with traffic that the plan in the builder leaves without an
+// endpoint.
 func (p *Planner) unreached() string {
 	for z, share := range p.shares {
 		if share > 0 && p.measure.width[z] == 0 {
@@ -322,14 +322,14 @@ func (p *Planner) undivided(plan Plan) bool {
 	return true
 }
 
-// balanced ends with the plan in which all zones use all endpoints.
+// balanced returns the plan in which all zones use all endpoints.
 func (p *Planner) balanced(outcome Outcome, rule Rule) (Plan, Outcome) {
 	p.plan.reset()
 	p.everything()
 	return p.finish(outcome, rule)
 }
 
-// everything adds the group of all endpoints for all zones.
+// everything adds a group of all endpoints for all zones.
 func (p *Planner) everything() {
 	for z := range p.zones {
 		p.plan.member(z, p.zones[z].Endpoints)

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// ConsumerSet is a set of zones that use an endpoint, each with a weight, in a canonical
-// form that compares with ==. The zero value is no assignment.
+// ConsumerSet is a set of zones that use an endpoint, each with a weight, in a canonical form that
+// compares with ==. The zero value means not assigned.
 type ConsumerSet struct {
-	// joined has the zones in the order of names, each ended by endOfZone, and
-	// before it the weight after startOfWeight unless that is 1.
+	// joined has the zones in the order of names. Each ends with endOfZone; a weight other than 1
+	// comes before that, after startOfWeight.
 	joined string
 }
 
-// Bytes that no zone name has.
+// No zone name contains these bytes.
 const (
 	endOfZone     = "\x00"
 	startOfWeight = "\x01"
@@ -50,7 +50,7 @@ func writeConsumer(b *strings.Builder, zone string, weight float64) {
 	b.WriteString(endOfZone)
 }
 
-// IsZero reports whether the set is no assignment.
+// IsZero reports whether the set means not assigned.
 func (s ConsumerSet) IsZero() bool {
 	return s.joined == ""
 }
@@ -64,7 +64,7 @@ func (s ConsumerSet) Zones() []string {
 	return zones
 }
 
-// Weight is the weight of a zone in the set, 0 if it is not there.
+// Weight returns the weight of a zone in the set, 0 if the zone is not in it.
 func (s ConsumerSet) Weight(zone string) float64 {
 	for name, weight := range s.all() {
 		if name == zone {
@@ -94,8 +94,7 @@ func (s ConsumerSet) all() func(yield func(string, float64) bool) {
 	}
 }
 
-// unweighted is the set without its weights: what decides whether an endpoint
-// moves.
+// unweighted returns the set without its weights, which decides whether an endpoint moves.
 func (s ConsumerSet) unweighted() ConsumerSet {
 	if !strings.Contains(s.joined, startOfWeight) {
 		return s
@@ -103,7 +102,7 @@ func (s ConsumerSet) unweighted() ConsumerSet {
 	return NewConsumerSet(s.Zones()...)
 }
 
-// String is for messages and logs.
+// String returns the form for messages and logs.
 func (s ConsumerSet) String() string {
 	return "{" + strings.Join(s.Zones(), ",") + "}"
 }

@@ -10,8 +10,8 @@ type Delivery string
 
 // The deliveries.
 const (
-	DeliveryNone   Delivery = "none"   // none is Vicinity's
-	DeliveryHints  Delivery = "hints"  // by hints of the EndpointSlices that are there anyway, for any proxy
+	DeliveryNone   Delivery = "none"   // Vicinity delivers nothing
+	DeliveryHints  Delivery = "hints"  // hints in the Service's own EndpointSlices, for any proxy
 	DeliveryGroups Delivery = "groups" // by EndpointGroups, for vicinity-proxy
 )
 
@@ -25,7 +25,7 @@ func (d Delivery) CanCarry(a Algorithm) bool {
 	return d != DeliveryHints || !a.Weighted()
 }
 
-// Title is the word for it in the form of the Kubernetes API: "Hints".
+// Title returns the name that the Kubernetes API uses, such as "Hints".
 func (d Delivery) Title() string {
 	if d == "" {
 		return ""
@@ -49,6 +49,5 @@ func (d *Delivery) UnmarshalText(text []byte) error {
 	return fmt.Errorf("delivery %q is unknown", text)
 }
 
-// DefaultSliceSize is the number of endpoints that an EndpointSlice holds unless a cluster
-// is told otherwise.
+// DefaultSliceSize is the number of endpoints that an EndpointSlice holds by default.
 const DefaultSliceSize = 100

@@ -12,7 +12,7 @@ type exchange struct {
 	zones    []Zone
 	shares   []float64
 	limit    float64   // a load at or above it is at or above the threshold
-	consumes []int     // the group that each zone consumes; that of zone z is group z
+	consumes []int     // the group that each zone consumes; group z is zone z's own
 	expected []float64 // endpoints, by group
 	size     []int     // members, by group
 	members  []int     // by group and home zone
@@ -40,35 +40,35 @@ func (x *exchange) start(p *Planner, threshold float64, more int) {
 	x.queueGivers()
 }
 
-// spare is how many endpoints the group has more than expected.
+// spare returns how many endpoints the group has beyond the expected number.
 func (x *exchange) spare(group int) float64 {
 	return float64(x.size[group]) - x.expected[group]
 }
 
-// lack is how many endpoints the group has fewer than expected.
+// lack returns how many endpoints the group misses of the expected number.
 func (x *exchange) lack(group int) float64 {
 	return -x.spare(group)
 }
 
-// whole is the whole part of what a group lacks or has to spare.
+// whole returns the whole part of a lack or a surplus.
 func whole(endpoints float64) int {
 	return int(math.Floor(endpoints + tolerance))
 }
 
-// isOverloaded reports whether the group is at or above the threshold.
+// isOverloaded reports whether the group's load is at or above the threshold.
 func (x *exchange) isOverloaded(group int) bool {
 	return overloaded(x.expected[group], x.size[group], x.limit)
 }
 
-// mayGive reports whether the zone keeps an endpoint and stays below the threshold
-// when it gives one of its own away. A zone without traffic need not keep any.
+// mayGive reports whether the zone keeps an endpoint and stays below the threshold when it gives
+// away one of its own. A zone without traffic need not keep any.
 func (x *exchange) mayGive(z int) bool {
 	left := x.size[z] - 1
 	return x.members[z*len(x.zones)+z] > 0 && (left > 0 || x.shares[z] == 0) &&
 		!overloaded(x.expected[z], left, x.limit)
 }
 
-// move makes endpoints of the giver's own members of another group.
+// move gives endpoints of the giver's own to another group.
 func (x *exchange) move(giver, group, endpoints int) {
 	n := len(x.zones)
 	x.size[giver] -= endpoints
@@ -77,8 +77,8 @@ func (x *exchange) move(giver, group, endpoints int) {
 	x.members[group*n+giver] += endpoints
 }
 
-// giveOne moves one endpoint from the first giver to the group. It reports whether
-// there is a giver.
+// giveOne moves one endpoint from the first giver to the group. It reports whether there is a
+// giver.
 func (x *exchange) giveOne(group int) bool {
 	if len(x.givers) == 0 {
 		return false
@@ -87,8 +87,8 @@ func (x *exchange) giveOne(group int) bool {
 	return true
 }
 
-// giveFrom moves one endpoint from the giver at a place in the queue to the group.
-// The giver goes back into the queue if it may give another.
+// giveFrom moves one endpoint to the group, from the giver at this place in the queue. The giver
+// goes back into the queue if it may give another.
 func (x *exchange) giveFrom(place, group int) {
 	giver := x.givers[place].zone
 	x.move(giver, group, 1)
@@ -124,8 +124,8 @@ func (x *exchange) queueReceivers() {
 	slices.SortFunc(x.receivers, queued.compare)
 }
 
-// load is the load of a group in the unit of the capacity. It is one division, so that equal
-// loads come out equal.
+// load returns the load of a group in the unit of the capacity. It uses one division, so that equal
+// loads compare as equal.
 func load(capacity float64, members int) float64 {
 	if capacity == 0 {
 		return 0
@@ -149,7 +149,7 @@ func (x *exchange) write(plan *builder) {
 	}
 }
 
-// firstConsumer is the name of the first zone with traffic that consumes the group.
+// firstConsumer returns the name of the first zone with traffic that consumes the group.
 func (x *exchange) firstConsumer(group int) string {
 	for z, consumed := range x.consumes {
 		if consumed == group && x.shares[z] > 0 {
@@ -159,13 +159,13 @@ func (x *exchange) firstConsumer(group int) string {
 	return ""
 }
 
-// overloaded reports whether the load of a group is at or above the limit. Without traffic it
-// never is.
+// overloaded reports whether the load of a group is at or above the limit. A group without traffic
+// is never overloaded.
 func overloaded(expected float64, members int, limit float64) bool {
 	return expected > 0 && expected >= limit*float64(members)-tolerance
 }
 
-// overload is the load of the endpoints above the even share.
+// overload returns the load of the endpoints above the even share.
 func overload(expected float64, members int) float64 {
 	if members == 0 {
 		return math.Inf(1)
@@ -173,7 +173,7 @@ func overload(expected float64, members int) float64 {
 	return expected/float64(members) - 1
 }
 
-// queued is a zone in a queue, which has the lowest rank first; ties go by name.
+// queued is a zone in a queue. The lowest rank comes first; ties go by name.
 type queued struct {
 	zone int
 	rank float64

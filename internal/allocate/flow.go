@@ -2,17 +2,17 @@ package allocate
 
 import "math"
 
-// steady is the part of a zone's traffic below which a change is not worth a write, and the
+// steady is the part of a zone's traffic below which a change does not justify a write, and the
 // overload below which weights may stay.
 const steady = 0.01
 
-// flow moves no endpoint. The endpoints of a home zone are one group, and each bears the even
-// share of the traffic. A zone uses its own endpoints as far as they bear its traffic, and
-// sends the excess to zones with room, those of its region first.
+// flow moves no endpoint. The endpoints of a home zone are one group, and each takes the even share
+// of the traffic. A zone uses its own endpoints up to that share, and sends the excess to zones
+// with room, those of its region first.
 //
-// Weights are relative: the greatest of a zone is 1, that of its own endpoints if it has any,
-// so that an event changes few of them. The weights of a zone stay while each part of its
-// traffic is within 1 % of what it should be, unless they overload an endpoint.
+// Weights are relative: the greatest of a zone is 1, that of its own endpoints if it has any, so
+// that an event changes few of them. The weights of a zone stay while each part of its traffic is
+// within 1 % of its target, unless they overload an endpoint.
 func (p *Planner) flow(threshold float64) verdict {
 	f := &p.flows
 	f.load(p)
@@ -31,28 +31,29 @@ func (p *Planner) flow(threshold float64) verdict {
 	return verdict{rule: rule}
 }
 
-// flows is the memory of flow. Its matrices have a row for each source zone and a column for
-// each home. The unit of traffic is the even share of an endpoint.
+// flows is the scratch memory of flow. Its matrices have a row for each source zone and a column
+// for each home. The unit of traffic is the even share of an endpoint.
 type flows struct {
 	zones int
-	lacks []float64 // what a zone sends elsewhere, or has room for if negative
+	lacks []float64 // the traffic that a zone sends elsewhere, or has room for if negative
 	sends []float64
 	// weights are those of the plan.
 	weights []float64
-	// inForce says that there is a previous plan, and byHome that each of its groups has one
+	// inForce reports that a previous plan exists. byHome reports that each of its groups has one
 	// home zone, so that its weights may stay.
 	inForce, byHome bool
-	before          []float64 // what the previous plan sends
+	before          []float64 // traffic that the previous plan sends
 	given           []float64 // weights of the previous plan
 	kept            []bool    // zones whose weights stay
 	groups          []int     // of the previous plan, by home
 	transport       transport
 }
 
-// rounding is how far below 1 a weight is still taken for 1.
+// rounding is how far below 1 a weight may be and still count as 1.
 const rounding = 1e-6
 
-// load sends what stays at home, and reads the previous plan.
+// load sends each zone's traffic to its own endpoints where they have room, and reads the previous
+// plan.
 func (f *flows) load(p *Planner) {
 	n := len(p.zones)
 	f.zones = n
@@ -68,7 +69,7 @@ func (f *flows) load(p *Planner) {
 	}
 }
 
-// read finds what the weights in force send where, with the present endpoints.
+// read computes the traffic that the weights in force send, with the present endpoints.
 func (f *flows) read(p *Planner) {
 	n := f.zones
 	f.before, f.given, f.kept = grow(f.before, n*n), grow(f.given, n*n), grow(f.kept, n)
@@ -106,8 +107,8 @@ func (f *flows) read(p *Planner) {
 	}
 }
 
-// sweep sends what zones lack to zones with room, in their region only if near. With two
-// distances, the near one first, the order of zones leaves no shorter way.
+// sweep sends the excess of zones to zones with room; if near, only within their region. With two
+// distances, the near one first, no order of zones finds a shorter way.
 func (f *flows) sweep(p *Planner, near bool) {
 	for z := range f.lacks {
 		for home := range f.lacks {
@@ -132,8 +133,8 @@ func (p *Planner) near(a, b int) bool {
 // fine is the number of units of a transport in the traffic of one endpoint.
 const fine = 1 << 28
 
-// nearest sends what zones lack over the least distance and, second, as much as possible to
-// where it went before.
+// nearest sends the excess of zones over the least distance and, second, as much of it as possible
+// to its previous destination.
 func (f *flows) nearest(p *Planner) {
 	n, t := f.zones, &f.transport
 	t.clear(n, n)
@@ -147,8 +148,8 @@ func (f *flows) nearest(p *Planner) {
 	for z := range n {
 		for home := range n {
 			if p.near(z, home) {
-				// A path visits each zone at most twice, so all its kept units are worth
-				// less than a unit that stays in the region.
+				// A path visits each zone at most twice, so all its kept units are worth less than
+				// one unit that stays in the region.
 				t.worth[z*n+home] = 4 * (n + 1)
 			}
 			t.keep[z*n+home] = int(math.Round(f.before[z*n+home] * fine))
@@ -160,7 +161,7 @@ func (f *flows) nearest(p *Planner) {
 	}
 }
 
-// weigh computes the weights from what zones send.
+// weigh computes the weights from the traffic of zones.
 func (f *flows) weigh(p *Planner) {
 	for z := range f.zones {
 		row, weights, most := f.row(f.sends, z), f.row(f.weights, z), 0.0
@@ -178,7 +179,7 @@ func (f *flows) weigh(p *Planner) {
 					weights[home] = 1
 				}
 			case p.expected[z] > 0 || home == z:
-				// Traffic lost in rounding, and clients without capacity.
+				// This covers traffic lost in rounding, and clients without capacity.
 				weights[home] = 1
 			}
 		}
@@ -189,8 +190,8 @@ func (f *flows) row(matrix []float64, zone int) []float64 {
 	return matrix[zone*f.zones : (zone+1)*f.zones]
 }
 
-// keepSteady keeps the weights in force of zones where they are good enough. It reports
-// whether all are kept.
+// keepSteady keeps the weights in force of zones where they are good enough. It reports whether it
+// kept all.
 func (f *flows) keepSteady(p *Planner, limit float64) bool {
 	for z := range f.kept {
 		f.kept[z] = f.byHome && f.isSteady(p, z)
@@ -208,8 +209,7 @@ func (f *flows) keepSteady(p *Planner, limit float64) bool {
 	return all
 }
 
-// isSteady reports whether the weights in force send nearly all of a zone's traffic where it
-// should go.
+// isSteady reports whether the weights in force send nearly all of a zone's traffic to its targets.
 func (f *flows) isSteady(p *Planner, z int) bool {
 	if p.expected[z] == 0 {
 		return false
@@ -227,7 +227,7 @@ func (f *flows) isSteady(p *Planner, z int) bool {
 }
 
 // dropUneven drops weights in force that load an endpoint too much or too little. It reports
-// whether there were any. Without them every load is 1, so repeating it ends.
+// whether it dropped any. Without these weights every load is 1, so repeating it ends.
 func (f *flows) dropUneven(p *Planner, limit float64) (dropped bool) {
 	n := f.zones
 	for home := range n {

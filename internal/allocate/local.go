@@ -2,9 +2,8 @@ package allocate
 
 import "slices"
 
-// local lets each zone start with its own endpoints. Zones that may give then give
-// to those at or above the threshold, and after that whole endpoints that they have
-// to spare to zones that lack whole ones.
+// local lets each zone start with its own endpoints. Zones that may give then give to zones at or
+// above the threshold. After that they give whole spare endpoints to zones that lack whole ones.
 func (p *Planner) local(threshold float64) verdict {
 	x := &p.exchange
 	x.start(p, threshold, 0)
@@ -19,8 +18,8 @@ func (p *Planner) local(threshold float64) verdict {
 	return verdict{rule: RulePlanned}
 }
 
-// relieveOverloaded brings the zones at or above the threshold below it. It returns
-// the zone for which there is no giver, or -1.
+// relieveOverloaded brings the zones at or above the threshold below it. It returns the first zone
+// that finds no giver, or -1.
 func (x *exchange) relieveOverloaded() (receiver int) {
 	x.queueReceivers()
 	for _, receiver := range x.receivers {
@@ -33,8 +32,8 @@ func (x *exchange) relieveOverloaded() (receiver int) {
 	return -1
 }
 
-// evenOut lets the givers that are left give, each once, until the first of them has
-// no whole endpoint to spare or the first receiver lacks none.
+// evenOut lets each remaining giver give once, until the first of them has no whole endpoint to
+// spare or the first receiver lacks none.
 func (x *exchange) evenOut() {
 	for len(x.givers) > 0 {
 		giver := x.givers[0].zone
@@ -45,8 +44,8 @@ func (x *exchange) evenOut() {
 	}
 }
 
-// giveSpare gives the whole endpoints that the giver has to spare to the receivers in
-// their order, as many as each lacks. It reports whether all were needed.
+// giveSpare gives the giver's whole spare endpoints to the receivers in their order, as many as
+// each lacks. It reports whether all were needed.
 func (x *exchange) giveSpare(giver int) bool {
 	x.queueReceivers()
 	for _, receiver := range x.receivers {

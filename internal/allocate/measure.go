@@ -13,12 +13,12 @@ type Figures struct {
 	Overload float64
 	// Deviation is the mean distance of the endpoints' loads from the even share.
 	Deviation float64
-	// Unreached counts zones that have traffic and reach no endpoint. A plan with
-	// any is invalid, unless it was asked for.
+	// Unreached counts zones that have traffic and reach no endpoint. A plan with any is invalid,
+	// except where hard tiers ask for it.
 	Unreached int
 }
 
-// Meter measures plans, and uses its memory again. The zero value is ready.
+// Meter measures plans and reuses its memory. The zero value is ready.
 type Meter struct {
 	// width is the weighted number of endpoints that a zone uses, by zone.
 	width []float64
@@ -94,7 +94,7 @@ func (m *Meter) Loads(plan Plan, shares []float64) []float64 {
 	return loads
 }
 
-// Shares are the shares of traffic expected from the plan's zones in the region.
+// Shares returns the share of traffic that the region expects from each zone of the plan.
 func (r Region) Shares(zones []string) []float64 {
 	shares := make([]float64, len(zones))
 	total := 0.0
@@ -113,13 +113,12 @@ func (r Region) Shares(zones []string) []float64 {
 	return shares
 }
 
-// Weights are those of the parts of a score. They need not add up to one.
+// Weights are the weights of the parts of a score. They need not add up to one.
 type Weights struct {
 	InZone, Overload, Deviation, Slices float64
 }
 
-// DefaultWeights are those of the published study, which the optimal algorithm
-// maximises.
+// DefaultWeights returns the weights of the published study, which the optimal algorithm maximises.
 func DefaultWeights() Weights {
 	return Weights{InZone: 0.45, Overload: 0.20, Deviation: 0.20, Slices: 0.15}
 }

@@ -11,7 +11,7 @@ import (
 // Node is a node of the cluster, a source of traffic.
 type Node struct {
 	Name, Zone string
-	// Share is the part of all traffic that comes from the node.
+	// Share is the part of all traffic that this node sends.
 	Share float64
 	// Domains are the node's domains of the keys of NodeTiers, "" where it has none.
 	Domains []string
@@ -21,7 +21,7 @@ type Node struct {
 type Place struct {
 	// Node is an index in NodeTiers.Nodes, negative if the node is unknown.
 	Node int
-	// Domains are those of the endpoint's node.
+	// Domains are the domains of the endpoint's node.
 	Domains []string
 }
 
@@ -39,7 +39,7 @@ type NodeTiers struct {
 	Free bool
 	// Nodes are in the order of names.
 	Nodes []Node
-	// Endpoints are assigned by the plan, and Places are where they are.
+	// Endpoints have the assignments of the plan; Places are their locations.
 	Endpoints []Endpoint
 	Places    []Place
 	// Skipped are domains that were skipped before.
@@ -57,7 +57,7 @@ type Skip struct {
 	Share, Load float64
 }
 
-// same reports whether both are about the same place.
+// same reports whether both are about the same domain.
 func (s Skip) same(other Skip) bool { return s.Key == other.Key && s.Domain == other.Domain }
 
 // NodePlan is the result of a plan with the choices of nodes.
@@ -65,27 +65,27 @@ type NodePlan struct {
 	Figures Figures
 	// InZone is the share of each zone's traffic that stays in it, by zone.
 	InZone map[string]float64
-	// Loads are those of the endpoints, in their order, relative to the even share.
+	// Loads are the loads of the endpoints, in their order, relative to the even share.
 	Loads []float64
 	// Skips are in the order of keys and domains.
 	Skips []Skip
 }
 
-// returnAt is the part of the threshold below which a skipped place is used again. It keeps
-// places at the threshold from flapping with every endpoint elsewhere.
+// returnAt is the part of the threshold below which a skipped domain is used again. It keeps
+// domains at the threshold from flapping with every change of other endpoints.
 const returnAt = 0.75
 
-// ReturnLoad is the load below which a skipped place is used again.
+// ReturnLoad returns the load below which a skipped domain is used again.
 func ReturnLoad(threshold float64) float64 { return 1 + returnAt*threshold }
 
-// Plan decides which places are skipped, and measures the result.
+// Plan decides which domains are skipped, and measures the result.
 //
-// It goes from the farthest kind of place to the nearest. At each it lets all nodes use
-// their places, skips every place that loads an endpoint to the threshold, and repeats
-// until there is none. Each round skips a place, so it ends. The order does not matter: the
-// traffic of a skipped place goes to farther ones, so loads elsewhere only grow, and a
-// place at the threshold stays there until it is skipped. In the end each endpoint is below
-// the threshold, or gets no more than without this kind of place. So if the plan keeps the
+// It goes from the widest kind of domain to the nearest. At each it lets all nodes use their
+// domains, skips every domain that loads an endpoint to the threshold, and repeats until there is
+// none. Each round skips a domain, so it ends. The order does not matter: the traffic of a skipped
+// domain goes to wider ones, so loads elsewhere only grow, and a domain at the threshold stays
+// there until it is skipped. In the end each endpoint is below the threshold, or gets no more than
+// without this kind of domain. So if the plan keeps the threshold, the nodes do.
 // threshold, the nodes do.
 func (t *NodeTiers) Plan() NodePlan {
 	p := newNodePlanner(t)
@@ -107,23 +107,23 @@ type nodePlanner struct {
 	zones  []nodeZone
 	zoneOf []int // by node
 	sets   [][]float64
-	setOf  []int // by endpoint: which of sets, the weights by zone
-	homes  []int // by endpoint: the zone that it is at home in, or -1
+	setOf  []int // by endpoint: its index in sets, which has the weights by zone
+	homes  []int // by endpoint: its home zone, or -1
 	levels []nodeLevel
-	pools  []*pool // by node: what it uses as far as it is decided
+	pools  []*pool // by node: the endpoints it uses, as decided so far
 	loads  []float64
-	added  []float64 // scratch: of loads, what a place adds
+	added  []float64 // scratch: the loads that a domain adds
 	skips  []Skip
 }
 
 // nodeZone is a zone with traffic.
 type nodeZone struct {
 	name string
-	pool pool // what the plan lets it use
+	pool pool // the endpoints that the plan gives to it
 	own  float64
 }
 
-// nodeLevel are the domains of one key that have endpoints.
+// nodeLevel has the domains of one key that have endpoints.
 type nodeLevel struct {
 	domains []domain
 	ofNode  []int // by node: index of its domain, or -1
@@ -188,7 +188,7 @@ func (p *nodePlanner) findZones() {
 	}
 }
 
-// findSets computes the weights of endpoints by zone. Few are different.
+// findSets computes the weights of endpoints by zone. Few sets of weights differ.
 func (p *nodePlanner) findSets() {
 	index := map[ConsumerSet]int{}
 	p.setOf = make([]int, len(p.Endpoints))
@@ -244,7 +244,7 @@ func (p *nodePlanner) findDomains(level int) {
 
 func (p *nodePlanner) weight(endpoint, zone int) float64 { return p.sets[p.setOf[endpoint]][zone] }
 
-// weightIn is the weight of an endpoint in a pool that has it.
+// weightIn returns the weight of an endpoint in a pool that has it.
 func (p *nodePlanner) weightIn(pool *pool, endpoint int) float64 {
 	if p.Free && pool.level >= 0 {
 		return 1
@@ -274,7 +274,7 @@ func (p *nodePlanner) poolOf(level, node int) *pool {
 	return d.pools[i]
 }
 
-// decide lets nodes use their places of one key, and skips some.
+// decide lets nodes use their domains of one key, and skips some.
 func (p *nodePlanner) decide(level int) {
 	before := slices.Clone(p.pools)
 	for i := range p.pools {
@@ -302,7 +302,7 @@ func (p *nodePlanner) decide(level int) {
 	}
 }
 
-// spread computes the loads of the endpoints, without the places of one level if it is given.
+// spread computes the loads of the endpoints, without the domains of one level if it is given.
 func (p *nodePlanner) spread(without int) {
 	for z := range p.zones {
 		p.zones[z].pool.traffic = 0
@@ -341,7 +341,7 @@ func (p *nodePlanner) spread(without int) {
 	}
 }
 
-// add adds to loads what the nodes of a domain send to its endpoints.
+// add adds the traffic that the nodes of a domain send to its endpoints to loads.
 func (p *nodePlanner) add(d *domain, loads []float64) {
 	for _, pool := range d.pools {
 		if pool.traffic == 0 {
@@ -354,8 +354,8 @@ func (p *nodePlanner) add(d *domain, loads []float64) {
 	}
 }
 
-// overloads reports whether a domain loads one of its endpoints to the threshold, and notes
-// it.
+// overloads reports whether a domain loads one of its endpoints to the threshold. It records such a
+// domain in skips.
 func (p *nodePlanner) overloads(level int, d *domain) bool {
 	skip := Skip{Key: p.Keys[level], Domain: d.name}
 	zones := 0
@@ -393,7 +393,7 @@ func (p *nodePlanner) overloads(level int, d *domain) bool {
 	return true
 }
 
-// measure measures the loads, which are complete.
+// measure computes the figures from the final loads.
 func (p *nodePlanner) measure(made *NodePlan) {
 	figures := &made.Figures
 	for _, load := range p.loads {

@@ -2,15 +2,14 @@ package allocate
 
 import "math"
 
-// optScratch is the memory of localOpt.
+// optScratch is the scratch memory of localOpt.
 type optScratch struct {
 	lacks []int // whole endpoints still lacking, by zone
 	spare []int // endpoints still to give away, by zone
 }
 
-// localOpt lets each zone have the whole part of what it expects, its own endpoints
-// first. All endpoints beyond that are one group that every zone with traffic uses
-// with the same weight.
+// localOpt gives each zone the whole part of its expected endpoints, its own endpoints first. All
+// remaining endpoints are one group that every zone with traffic uses with the same weight.
 func (p *Planner) localOpt() verdict {
 	o, n, users := &p.optScratch, len(p.zones), 0
 	o.lacks, o.spare = grow(o.lacks, n), grow(o.spare, n)
@@ -47,7 +46,7 @@ func (p *Planner) localOpt() verdict {
 	return verdict{rule: RulePlanned}
 }
 
-// floor is the whole part of what the zone expects.
+// floor returns the whole part of the zone's expected endpoints.
 func (p *Planner) floor(z int) int {
 	return int(math.Floor(p.expected[z] + tolerance))
 }

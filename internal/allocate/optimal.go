@@ -7,53 +7,50 @@ import (
 	"slices"
 )
 
-// coverZones is the greatest number of zones with traffic for which optimal looks
-// at consumer sets that overlap.
+// coverZones is the greatest number of zones with traffic for which optimal considers consumer sets
+// that overlap.
 const coverZones = 8
 
 // partitionZones is the greatest number of zones that have only few partitions.
 const partitionZones = 5
 
-// The steps after which a search ends without a result: a full one, one for a few
-// of the zones, and all of the latter together. They count steps, not time, so that
-// the outcome is the same on every machine.
+// Step budgets. A search that exhausts its budget ends without a result: fullBudget is for a full
+// search, refineBudget for a search over a few of the zones, totalBudget for all of the latter
+// together. They count steps, not time, so that the outcome is the same on every machine.
 const (
 	fullBudget   = 400_000
 	refineBudget = 10_000
 	totalBudget  = 600_000
 )
 
-// The parts of the score that optimal maximises; slices do not matter to plans
-// that are delivered as hints. Overload and deviation count the same.
+// The weights of the score that optimal maximises; slices do not matter to plans that are delivered
+// as hints. Overload and deviation have the same weight.
 const (
 	inZoneWeight = 0.45
 	evenWeight   = 0.20
 )
 
-// slack absorbs rounding inside of the search, well below tolerance.
+// slack absorbs rounding inside the search. It is well below tolerance.
 const slack = 1e-11
 
-// optimal finds the plan with the best score below the threshold among all plans
-// without weights: every endpoint gets a consumer set, and sets may overlap. The
-// score is linear here: an overload above one would count less than nothing.
+// optimal finds the plan with the best score below the threshold among all plans without weights:
+// every endpoint gets a consumer set, and sets may overlap. The score is linear here: an overload
+// above one would count less than nothing.
 //
-// With up to five zones that have traffic the plan is the best of all; cover proves
-// it. What it needs for that grows with the ways in which zones can share endpoints,
-// and a budget of steps ends it. With three zones the budget is enough for some
-// thousand endpoints; with four for fifty, and nearly always for hundreds; with five
-// for ten, and nearly always for thirty. Beyond, and with up to eight zones, the plan
-// is one that no change of any three or four zones improves, unless that exhausts
-// its budget too. With more zones consumer sets do not overlap, and the plan is one
-// that no change of a single zone or endpoint improves, see gather.
+// With up to five zones that have traffic, cover proves that the plan is the best of all, unless it
+// exhausts its budget of steps. The steps grow with the number of ways in which zones can share
+// endpoints. With three zones the budget is enough for some thousand endpoints; with four for
+// fifty, and nearly always for hundreds; with five for ten, and nearly always for thirty. Beyond
+// that, and with up to eight zones, no change of any three or four zones improves the plan, unless
+// that search exhausts its budget too. With more zones consumer sets do not overlap, and no change
+// of a single zone or endpoint improves the plan: see gather.
 //
-// Of plans with the same score the one that moves the fewest endpoints of the prior
-// plan is taken (of up to eight zones), then the one with more traffic in zone, with
-// less overload, with fewer groups, and at last the one that favours the zones with
-// more traffic, more endpoints, and the name that comes first.
+// Plans with the same score are compared by, in this order: the fewest moved endpoints of the prior
+// plan (with up to eight zones), more traffic in zone, less overload, fewer groups, and then
+// preference for the zones with more traffic, more endpoints, and the first name.
 //
-// Each endpoint is consumed by a zone that has traffic, even where the score would
-// be better if some were left idle. Zones without traffic consume nothing unless
-// everyone consumes everything.
+// A zone that has traffic consumes each endpoint, even where the score would be better if some were
+// left idle. Zones without traffic consume nothing unless all zones consume everything.
 func (p *Planner) optimal(threshold float64) verdict {
 	s := &p.search
 	s.load(p, threshold)
@@ -76,8 +73,8 @@ func (p *Planner) optimal(threshold float64) verdict {
 	return verdict{rule: RulePlanned}
 }
 
-// cell is a number of endpoints with the same consumer set. Bit i of the mask
-// stands for the i-th zone with traffic.
+// cell is a number of endpoints with the same consumer set. Bit i of the mask is the i-th zone with
+// traffic.
 type cell struct {
 	mask  uint32
 	count int
@@ -85,7 +82,7 @@ type cell struct {
 	load float64
 }
 
-// candidate is a plan without its home zones, and what it is worth.
+// candidate is a plan without its home zones, and its figures.
 type candidate struct {
 	cells    [1 << coverZones]cell // in the order of masks
 	count    int
@@ -98,7 +95,7 @@ type candidate struct {
 // search is the scratch memory of optimal.
 type search struct {
 	planner   *Planner
-	traffic   []int // the zones with traffic; all below counts these, in this order
+	traffic   []int // the zones with traffic; all fields below number zones in this order
 	zones     int
 	endpoints int
 	limit     float64 // greatest overload allowed
@@ -110,7 +107,7 @@ type search struct {
 	groups [coverZones]cell // of the partition in the making
 	trial  candidate
 	best   candidate
-	top    float64 // the best score so far; that of best may be less by the tolerance
+	top    float64 // the best score so far; the score of best may be less by the tolerance
 	bound  float64 // no plan's score is greater
 	prior  []int   // by mask: endpoints of the prior plan with these consumers
 	placed int     // endpoints of the prior plan in all
@@ -155,8 +152,8 @@ func (s *search) start(p *Planner) {
 	s.offer(1)
 }
 
-// byName numbers the zones in the order of names, and returns the cells of the best
-// candidate in the order that gives.
+// byName renumbers the zones in the order of names, and returns the cells of the best candidate in
+// the resulting order.
 func (s *search) byName() []cell {
 	cells := s.best.cells[:s.best.count]
 	for i := range cells {
@@ -181,7 +178,7 @@ func (s *search) everyone() uint32 {
 	return 1<<s.zones - 1
 }
 
-// ideal is the greatest in-zone share of a zone's traffic at an even load.
+// ideal returns the greatest in-zone share of a zone's traffic at an even load.
 func (s *search) ideal(z int) float64 {
 	return min(s.share[z], float64(s.own[z])/float64(s.endpoints))
 }
@@ -202,8 +199,8 @@ func (s *search) remember(p *Planner) {
 	}
 }
 
-// consumerMask is the mask with which a group would have the consumers of a group of
-// the prior plan, or zero.
+// consumerMask returns the mask for the consumers of a group of the prior plan, or zero if no mask
+// has them.
 func consumerMask(p *Planner, g *Group, traffic []int) uint32 {
 	if p.isForAll(g) {
 		return 1<<len(traffic) - 1
@@ -217,22 +214,21 @@ func consumerMask(p *Planner, g *Group, traffic []int) uint32 {
 		mask |= 1 << i
 	}
 	if mask == 1<<len(traffic)-1 {
-		return 0 // a group for all that have traffic is for all
+		return 0 // a new group with this mask is for all zones
 	}
 	return mask
 }
 
-// isForAll reports whether all zones use a group of the prior plan. It need not name the
-// unknown zone: hints cannot, from which the prior plan may be read back.
+// isForAll reports whether all zones use a group of the prior plan. The group may leave out the
+// unknown zone: a plan read back from hints does, since hints cannot name that zone.
 func (p *Planner) isForAll(g *Group) bool {
 	missing := len(p.zones) - len(g.Consumers)
 	return missing == 0 || missing == 1 && p.names[0] == "" && p.shares[0] == 0 && !g.Consumes(0)
 }
 
-// partitions offers the plans with disjoint consumer sets whose groups have their
-// expected size, rounded down or up. It puts zone into each group there is, and
-// into a new one. These plans are only a start: a good first candidate lets cover
-// skip nearly everything else.
+// partitions offers the plans with disjoint consumer sets whose groups have their expected size,
+// rounded down or up. It puts zone into each existing group, and into a new one. A good candidate
+// from here lets cover skip nearly everything else.
 func (s *search) partitions(zone, groups int) {
 	if zone == s.zones {
 		s.sizes(groups)
@@ -291,7 +287,7 @@ func (s *search) offerGathered() {
 	s.offer(n)
 }
 
-// offer makes the trial the best candidate if it is.
+// offer makes the trial the best candidate if it is better.
 func (s *search) offer(count int) {
 	t := &s.trial
 	t.count = count
@@ -343,8 +339,8 @@ func (s *search) assess() {
 	t.score = inZoneWeight*t.inZone + evenWeight*(1-t.overload) + evenWeight*(1-deviation)
 }
 
-// inZoneDisjoint is the in-zone traffic if no zone uses two groups: each group
-// takes its zones' own endpoints, those of the zone with the most traffic first.
+// inZoneDisjoint returns the in-zone traffic if no zone uses two groups. Each group takes its
+// zones' own endpoints, those of the zone with the most traffic first.
 func (s *search) inZoneDisjoint(cells []cell) float64 {
 	sum := 0.0
 	for i := range cells {
@@ -360,12 +356,11 @@ func (s *search) inZoneDisjoint(cells []cell) float64 {
 	return sum
 }
 
-// inZoneOverlapping is the in-zone traffic of any cells. An endpoint that stays at
-// home earns its zone's load, wherever it is. The numbers of endpoints that zones
-// can keep at home form a polymatroid, so it is right to let the zones keep as many
-// as they can one after the other, the one with the greatest load first. The zones
-// A can keep as many as is the least, over all B in A, of the endpoints that A
-// without B owns and the endpoints that B uses.
+// inZoneOverlapping returns the in-zone traffic of any cells. An endpoint that stays at home adds
+// its zone's load, in any cell. The numbers of endpoints that zones can keep at home form a
+// polymatroid, so a greedy choice is right: zone after zone keeps as many as it can, the one with
+// the greatest load first. A set of zones A can keep the least number, over all subsets B of A, of
+// the endpoints that A without B owns plus the endpoints that B uses.
 func (s *search) inZoneOverlapping(cells []cell, load []float64) float64 {
 	var order [coverZones]int
 	for z := range load {
@@ -410,8 +405,8 @@ func (s *search) sort() {
 	}
 }
 
-// isBetter reports whether the trial, whose score is the best or as good, should
-// replace the best candidate.
+// isBetter reports whether the trial should replace the best candidate. Its score is at least as
+// good.
 func (s *search) isBetter() bool {
 	t, b := &s.trial, &s.best
 	t.kept = unknown
@@ -445,10 +440,10 @@ func (s *search) isBetter() bool {
 	return false
 }
 
-// unknown stands for a number of kept endpoints that is not computed yet.
+// unknown means that the number of kept endpoints is not computed yet.
 const unknown = -1
 
-// keepable is a quick limit on the endpoints that a candidate keeps in their groups.
+// keepable returns a quick upper limit on the endpoints that a candidate keeps in their groups.
 func (s *search) keepable(t *candidate) int {
 	sum := 0
 	for _, c := range t.cells[:t.count] {
@@ -457,7 +452,7 @@ func (s *search) keepable(t *candidate) int {
 	return sum
 }
 
-// kept is the number of endpoints that a candidate keeps in their groups.
+// kept returns the number of endpoints that a candidate keeps in their groups.
 func (s *search) kept(t *candidate) int {
 	if t.kept == unknown {
 		s.homing.load(s.planner, t.cells[:t.count], s.traffic)

@@ -8,10 +8,10 @@ import (
 
 // coverage is the state of cover.
 //
-// The search takes the zones one after the other. A zone chooses its width, the
-// number of endpoints that it spreads its traffic over, and thereby the load that it
-// adds to each of them; and then how many of them it takes from each cell there is.
-// So each family of consumer sets, with its sizes, is met in exactly one way.
+// The search takes the zones one after the other. A zone chooses its width, the number of endpoints
+// that it spreads its traffic over, and thereby the load that it adds to each of them. Then it
+// chooses how many of them it takes from each existing cell. So the search meets each family of
+// consumer sets, with its sizes, in exactly one way.
 //
 // It is fast because little may be lost against the best candidate so far. Let N be
 // the number of endpoints, and of a zone let W be the width, T the expected and e
@@ -39,11 +39,11 @@ import (
 // An endpoint's load is certain to stay too low when the lightest load that a zone
 // to come can add would exceed the greatest load allowed.
 type coverage struct {
-	order [coverZones]int     // of zones, the one with the fewest choices first
+	order [coverZones]int     // zones, the one with the fewest choices first
 	least [coverZones]int     // width by zone
 	most  [coverZones]int     // width by zone
 	light [coverZones]float64 // the least load that the zone can add
-	// greed and lightest are those of the zones from a depth on.
+	// greed and lightest are for the zones from a depth on.
 	greed    [coverZones + 1]float64
 	lightest [coverZones + 1]float64
 	steps    [coverZones]step
@@ -53,33 +53,33 @@ type coverage struct {
 	count  [coverZones + 1]int
 	sorted [1 << coverZones]cell
 	from   [coverZones][]cell
-	budget int // of steps of the search at hand
-	left   int // of steps of all searches for a few zones
+	budget int // steps left to the current search
+	left   int // steps left to all searches for a few zones
 }
 
-// step is a zone at its turn.
+// step is the state of a zone at its turn.
 type step struct {
 	zone    int
 	last    bool
-	load    float64                // that the zone adds
+	load    float64                // load that the zone adds
 	ceiling float64                // greatest load allowed
-	inZone  float64                // limit of the score, for the widths so far
-	room    float64                // what may still be lost of it
-	after   [1<<coverZones + 1]int // endpoints that can be taken from a cell on
+	inZone  float64                // upper limit of the score, for the widths so far
+	room    float64                // how much of inZone may still be lost
+	after   [1<<coverZones + 1]int // endpoints that can be taken from this cell and those after it
 
-	// Of the two bounds, the prices of overload, and how much u and v count in the
-	// second; each is the price of u and v for one endpoint.
+	// For each of the two bounds, the price of overload. For the second also the weights of u and
+	// v, and the price of u and v for one endpoint.
 	overload1, overload2 float64
 	under, over          float64
 	each                 float64
 }
 
-// cover searches all families of consumer sets for something better than the best
-// candidate, or as good and with fewer moves. With up to 6 endpoints in each of three,
-// four or five zones the score is better by 0.36, 0.55 and 0.66 points of 100 in the mean
-// than that of partitions, and by up to 13; with up to 100 endpoints, as in the
-// published data set, by less than 0.01. Where that may take too long it starts
-// with, or at last makes do with, changes of a few zones at a time.
+// cover searches all families of consumer sets for one with a better score than the best candidate,
+// or as good a score and fewer moves. With up to 6 endpoints in each of three, four or five zones,
+// it improves on the score of partitions by 0.36, 0.55 and 0.66 points of 100 on average, and by up
+// to 13 points. With up to 100 endpoints, as in the published data set, it improves by less than
+// 0.01. Where a full search may take too long, cover starts with changes of a few zones at a time,
+// or settles for them.
 func (s *search) cover() {
 	c := &s.covering
 	c.left = totalBudget
@@ -92,8 +92,8 @@ func (s *search) cover() {
 	}
 }
 
-// refine searches again for some zones, with the others as they are in the best
-// candidate, until there is nothing better for any of them.
+// refine searches again for some zones, with the others as in the best candidate, until no such
+// search finds a better one.
 func (s *search) refine() {
 	for few := 3; few <= min(4, s.zones-1); few++ {
 		for better := true; better; {
@@ -113,9 +113,8 @@ func (s *search) refine() {
 	}
 }
 
-// research searches all families in which only some zones differ from the best
-// candidate; bit i stands for the i-th zone in the order of turns. It ends without
-// a result after a number of steps.
+// research searches all families in which only some zones differ from the best candidate; bit i is
+// the i-th zone in the order of turns. It ends without a result once the budget of steps is spent.
 func (s *search) research(some uint32, budget int) {
 	c := &s.covering
 	c.budget = budget
@@ -148,7 +147,7 @@ func (s *search) research(some uint32, budget int) {
 	s.place(first, s.keep(first))
 }
 
-// price sets what overload and uneven loads cost at each depth.
+// price sets the prices of overload and uneven loads at each depth.
 func (s *search) price() {
 	c := &s.covering
 	c.greed[s.zones], c.lightest[s.zones] = 0, math.Inf(1)
@@ -163,8 +162,8 @@ func (s *search) price() {
 	}
 }
 
-// keep makes the cells of the best candidate without the zones from a depth on. It
-// returns what the score is at most, whatever those zones do.
+// keep makes the cells of the best candidate without the zones from a depth on. It returns an upper
+// limit of the score, for any choices of those zones.
 func (s *search) keep(depth int) float64 {
 	c, b := &s.covering, &s.best
 	inZone := s.bound
@@ -196,7 +195,7 @@ func (s *search) keep(depth int) float64 {
 	return inZone
 }
 
-// isPerfect reports whether nothing is better than the best candidate.
+// isPerfect reports whether no candidate can be better than the best.
 func (s *search) isPerfect() bool {
 	if s.top < s.bound-tolerance {
 		return false
@@ -204,7 +203,7 @@ func (s *search) isPerfect() bool {
 	return s.placed == 0 || s.kept(&s.best) == s.placed
 }
 
-// reach finds the widths that a zone can have.
+// reach finds the possible widths of a zone.
 func (s *search) reach(z int) {
 	c := &s.covering
 	lost := s.bound - s.top + 2*tolerance
@@ -216,7 +215,7 @@ func (s *search) reach(z int) {
 	c.light[z] = s.expected[z] / float64(c.most[z])
 }
 
-// isWider reports whether zone a has its turn after b although its number is less.
+// isWider reports whether zone a has its turn after b, although its number is less.
 func (s *search) isWider(a, b int) bool {
 	c := &s.covering
 	if x, y := c.most[a]-c.least[a], c.most[b]-c.least[b]; x != y {
@@ -228,7 +227,7 @@ func (s *search) isWider(a, b int) bool {
 	return s.share[a] > s.share[b]
 }
 
-// price sets what overload and uneven loads cost while zones are to come.
+// price sets the prices of overload and uneven loads for the number of zones whose turn is to come.
 func (t *step) price(zones int, greed float64, endpoints int) {
 	part := 1.0
 	if greed > 0 {
@@ -261,7 +260,7 @@ func (s *search) place(depth int, inZone float64) {
 	cells := c.cells[depth][:c.count[depth]]
 	c.from[depth] = cells
 	next := c.lightest[depth+1]
-	// Where no other cell can take the zone, the cell without consumers gives all.
+	// Where no other cell can take the zone, the cell without consumers gives all endpoints.
 	alone := true
 	ceiling := s.ceiling(t, inZone+inZoneWeight*(s.share[z]-s.ideal(z)))
 	for i := range cells {
@@ -278,7 +277,7 @@ func (s *search) place(depth int, inZone float64) {
 			continue
 		}
 		if missing := float64(width) - s.expected[z]; alone && missing > 0 && t.load+next > t.ceiling && t.loss(missing, 0, 0) > t.room {
-			// It gets worse until the zone's load is so low that others fit in.
+			// Scores fall with the width until the zone's load is so low that others fit in.
 			if t.ceiling-next < slack {
 				return
 			}
@@ -289,14 +288,14 @@ func (s *search) place(depth int, inZone float64) {
 	}
 }
 
-// ceiling is the greatest load that is worth a try.
+// ceiling returns the greatest load that can lead to a good enough plan.
 func (s *search) ceiling(t *step, inZone float64) float64 {
 	room := inZone - s.top + tolerance
 	return 1 + min(s.limit, max(0, room/t.overload1)) + slack
 }
 
-// widen sets the step up for a width. It reports whether anything can be good
-// enough; if not, nothing is with a greater width.
+// widen sets the step up for a width. It reports whether a plan can be good enough; if not, no
+// greater width leads to one.
 func (s *search) widen(t *step, inZone float64, width int) bool {
 	z := t.zone
 	t.inZone = inZone + inZoneWeight*(s.share[z]*min(1, float64(s.own[z])/float64(width))-s.ideal(z))
@@ -309,16 +308,16 @@ func (s *search) widen(t *step, inZone float64, width int) bool {
 	return true
 }
 
-// placeLast tries the widths of the last zone. An endpoint that it does not use
-// although there is room has a load that is too low by nearly the zone's load. Few
-// such endpoints can be afforded; so the width is close to the number of all
-// endpoints up to some load, for one of the loads there are.
+// placeLast tries the widths of the last zone. An endpoint that this zone leaves unused although
+// there is room has a load that is too low by nearly the zone's load. A good plan can afford few
+// such endpoints. So the width is close to the number of all endpoints up to some load, for one of
+// the loads present.
 //
-// In detail: say that the zone's load x fits on the cells up to the i-th, which have
-// M endpoints, and on no other, and that what is missing beyond them is known. Each
-// of the M-W endpoints that it does not use misses at least x-d, if 1+d is the
-// greatest load allowed. With x = T/W and all that may be missing, m, this gives
-// (M-W)*(T/W-d) <= m, hence W >= M*T/(T+d*M+m).
+// In detail: assume that the zone's load x fits on the cells up to the i-th, which have M
+// endpoints, and on no other, and that the load missing in cells beyond them is known. Each of the
+// M-W endpoints that it does not use misses at least x-d, if 1+d is the greatest load allowed. With
+// x = T/W, and m as all the load that may be missing, this gives (M-W)*(T/W-d) <= m, hence W >=
+// M*T/(T+d*M+m).
 func (s *search) placeLast(depth int, inZone float64) {
 	c := &s.covering
 	t := &c.steps[depth]
@@ -369,7 +368,7 @@ func (s *search) placeLast(depth int, inZone float64) {
 	}
 }
 
-// width is the least width at which the zone's load is not greater.
+// width returns the least width at which the zone's load is not greater.
 func (s *search) width(z int, load float64) int {
 	return int(min(math.Ceil(s.expected[z]/load-slack), float64(s.endpoints+1)))
 }
@@ -417,7 +416,8 @@ func (s *search) take(depth, i, rest int, sum sums) {
 	if t.last && from.mask == 0 {
 		fewest = from.count
 	}
-	// What one endpoint adds to under, if nothing more can come on top of it.
+	// These are the loads that one endpoint adds to under, taken or left, if nothing more can fit
+	// on it.
 	var taken, left float64
 	if loaded < 1 && loaded+c.lightest[depth+1] > t.ceiling {
 		taken = 1 - loaded
@@ -463,12 +463,12 @@ func (s *search) take(depth, i, rest int, sum sums) {
 	c.count[depth+1] = count
 }
 
-// floor is the integer part of a number that may be far from what an int holds.
+// floor returns the integer part of a number that may be outside the range of an int.
 func floor(x float64) int {
 	return int(math.Floor(max(-1e9, min(x, 1e9))))
 }
 
-// next goes on with the next zone, or offers the plan after the last.
+// next continues with the next zone. After the last it offers the plan.
 func (s *search) next(depth int) {
 	c := &s.covering
 	if !c.steps[depth].last {

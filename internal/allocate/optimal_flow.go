@@ -2,16 +2,16 @@ package allocate
 
 import "math/bits"
 
-// homing finds the home zones of the endpoints of cells, such that as much traffic as
-// possible stays in its zone. Groups of the transport are cells.
+// homing finds the home zones of the endpoints of cells, so that as much traffic as possible stays
+// in its zone. Groups of the transport are cells.
 type homing struct {
 	transport
 	cells []cell
 }
 
-// load states the problem. An endpoint at home is worth its zone's load. Only the order of
-// the loads matters, because of the polymatroid in inZoneOverlapping, so their ranks are
-// used, whose sums are exact.
+// load sets up the transport. An endpoint at home is worth its zone's load. Only the order of the
+// loads matters, because of the polymatroid in inZoneOverlapping. So ranks stand for the loads;
+// their sums are exact.
 func (o *homing) load(p *Planner, cells []cell, traffic []int) {
 	o.clear(len(p.zones), len(cells))
 	o.cells = cells
@@ -37,7 +37,7 @@ func (o *homing) load(p *Planner, cells []cell, traffic []int) {
 		}
 		for g := range cells {
 			if cells[g].mask>>i&1 != 0 {
-				// Any number of kept endpoints is worth less than a rank.
+				// Any number of kept endpoints is worth less than one rank.
 				o.worth[z*o.groups+g] = rank * (p.endpoints + 1)
 			}
 		}

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// gathering looks for a good partition of many zones into groups: zones with little
-// traffic share a group, because their share of endpoints cannot be rounded well.
-// It tries all limits of "little" that matter, and then improves the best partition
-// by single changes. Nothing here is exact.
+// gathering looks for a good partition of many zones into groups. Zones with little traffic share a
+// group, because their share of endpoints cannot be rounded well. It tries all limits of "little"
+// that make a difference, and then improves the best partition by single changes. The result is not
+// proven to be the best.
 type gathering struct {
 	endpoints int
 	limit     float64
@@ -19,7 +19,7 @@ type gathering struct {
 	next      []int // by zone: the next zone of the group, which has less traffic, or -1
 	trial     partition
 	best      partition
-	budget    int   // of groups looked at
+	budget    int   // groups that may still be rated
 	given     []int // by group and home zone: endpoints of the plan
 	left      []int // by home zone: endpoints that are not given yet
 }
@@ -34,7 +34,7 @@ type partition struct {
 	score   float64
 }
 
-// gatherBudget ends the improvement of a partition.
+// gatherBudget limits the improvement of a partition.
 const gatherBudget = 4_000_000
 
 func (m *partition) copy(from *partition) {
@@ -70,7 +70,7 @@ func (s *search) gather(p *Planner) {
 	m.best.copy(&m.trial)
 }
 
-// spare makes sure that there is a group without zones, to move zones to.
+// spare ensures that one group is without zones, as a target for moves.
 func (m *gathering) spare() {
 	t := &m.trial
 	if slices.Contains(t.first, -1) {
@@ -103,9 +103,8 @@ func (m *gathering) load(s *search, p *Planner) {
 	})
 }
 
-// pack makes the trial of groups that each expect at least limit endpoints, if only
-// zones that are smaller have to share. Zones with own endpoints need not, if empty
-// says so.
+// pack makes the trial of groups that each expect at least limit endpoints. Only smaller zones have
+// to share a group; with empty set, only those without own endpoints.
 func (m *gathering) pack(limit float64, empty bool) {
 	t := &m.trial
 	t.of = grow(t.of, len(m.own))
@@ -128,7 +127,7 @@ func (m *gathering) pack(limit float64, empty bool) {
 			open, full = -1, g
 		}
 	}
-	// What is left over joins a shared group that is full.
+	// The rest joins a full shared group.
 	if open >= 0 && full >= 0 {
 		last := len(t.traffic) - 1
 		t.traffic[full] += t.traffic[open]
@@ -191,13 +190,13 @@ func (m *gathering) worth(g, size int) float64 {
 	return inZoneWeight*traffic/float64(size) - 2*evenWeight*short/float64(m.endpoints)
 }
 
-// least is the least size of a group that is not overloaded by more than so much.
+// least returns the least size of a group with at most this overload.
 func (m *gathering) least(g int, overload float64) int {
 	return max(1, int(math.Ceil(m.trial.traffic[g]/(1+overload)-slack)))
 }
 
-// fit finds good sizes for the groups of the trial, and keeps it if it is the best
-// so far. It tries the least overload that is possible, and some that are greater.
+// fit finds good sizes for the groups of the trial, and keeps the trial if it is the best so far.
+// It tries the least possible overload, and some that are greater.
 func (m *gathering) fit() {
 	t := &m.trial
 	if !m.fits(m.limit) {
@@ -233,7 +232,7 @@ func (m *gathering) fit() {
 	}
 }
 
-// fits reports whether there are enough endpoints for groups with no more overload.
+// fits reports whether there are enough endpoints for groups with at most this overload.
 func (m *gathering) fits(overload float64) bool {
 	sum := 0
 	for g := range m.trial.size {
@@ -280,7 +279,7 @@ func (m *gathering) rate() {
 	t.score = m.total()
 }
 
-// total is the score of the trial; it is minus infinity at the threshold.
+// total returns the score of the trial, minus infinity at the threshold.
 func (m *gathering) total() float64 {
 	t := &m.trial
 	m.budget -= len(t.size)
@@ -297,11 +296,11 @@ func (m *gathering) total() float64 {
 	return sum - evenWeight*overload
 }
 
-// improve moves one zone to another group, or one endpoint, if that is better. It
-// reports whether it did.
+// improve moves one zone to another group, or one endpoint, if that is better. It reports whether
+// it did.
 func (m *gathering) improve() bool {
 	t := &m.trial
-	// The order does not depend on names, so that figures do not either.
+	// The order does not depend on names, so figures do not either.
 	for _, z := range m.order {
 		for g := range t.size {
 			if g != t.of[z] && m.moveZone(z, g) {
@@ -325,8 +324,8 @@ func (m *gathering) improve() bool {
 	return false
 }
 
-// moveZone moves a zone to another group and divides the endpoints of both anew, if
-// that is better. A group that has no zone left is left without endpoints.
+// moveZone moves a zone to another group and divides the endpoints of both again, if that is
+// better. A group that loses its last zone loses its endpoints too.
 func (m *gathering) moveZone(z, to int) bool {
 	t := &m.trial
 	from := t.of[z]

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Plan divides the endpoints of a region into groups. Zones are numbered by their
-// place in Zones, which is in the order of names.
+// Plan divides the endpoints of a region into groups. A zone's number is its index in Zones, which
+// is in the order of names.
 type Plan struct {
 	Zones  []string
 	Groups []Group
-	// AtHome says that each group has all endpoints of one home zone, which uses it. Only the
+	// AtHome reports that each group has all endpoints of one home zone, which uses it. Only the
 	// weights of consumers change.
 	AtHome bool
 }
@@ -38,7 +38,7 @@ type Consumer struct {
 	Weight float64
 }
 
-// Size is the number of endpoints of the group.
+// Size returns the number of endpoints of the group.
 func (g Group) Size() int {
 	size := 0
 	for _, m := range g.Members {
@@ -52,7 +52,7 @@ func (g Group) Consumes(zone int) bool {
 	return slices.ContainsFunc(g.Consumers, func(c Consumer) bool { return c.Zone == zone })
 }
 
-// ConsumerSet is the set of zones that use group g.
+// ConsumerSet returns the set of zones that use group g.
 func (p Plan) ConsumerSet(g int) ConsumerSet {
 	var b strings.Builder
 	for _, c := range p.Groups[g].Consumers {
@@ -61,7 +61,7 @@ func (p Plan) ConsumerSet(g int) ConsumerSet {
 	return ConsumerSet{b.String()}
 }
 
-// Clone is a copy that stays valid when the Planner goes on.
+// Clone returns a copy that stays valid after the Planner's next call.
 func (p Plan) Clone() Plan {
 	clone := Plan{Zones: slices.Clone(p.Zones), Groups: slices.Clone(p.Groups), AtHome: p.AtHome}
 	for i := range clone.Groups {
@@ -71,15 +71,15 @@ func (p Plan) Clone() Plan {
 	return clone
 }
 
-// hasWeights reports whether a zone uses endpoints by other weights than 1.
+// hasWeights reports whether a zone uses endpoints with a weight other than 1.
 func (p Plan) hasWeights() bool {
 	return slices.ContainsFunc(p.Groups, func(g Group) bool {
 		return slices.ContainsFunc(g.Consumers, func(c Consumer) bool { return c.Weight != 1 })
 	})
 }
 
-// Slices is the number of EndpointSlices that hold the plan's groups, each slice
-// with the endpoints of one group and at most perSlice of them.
+// Slices returns the number of EndpointSlices that hold the plan's groups. Each slice has endpoints
+// of one group only, at most perSlice of them.
 func (p Plan) Slices(perSlice int) int {
 	n := 0
 	for i := range p.Groups {
@@ -95,7 +95,7 @@ func slicesFor(endpoints, perSlice int) int {
 	return (endpoints + perSlice - 1) / perSlice
 }
 
-// builder makes plans, and uses its memory again.
+// builder makes plans and reuses its memory.
 type builder struct {
 	groups    []Group
 	members   []Member
@@ -104,28 +104,27 @@ type builder struct {
 	atHome    bool // see Plan
 }
 
-// groupEnd is where a group ends in the pools. The pools may move while they grow, so slices
-// of them are cut last.
+// groupEnd is the end of a group in the pools. The pools may move while they grow, so plan takes
+// slices of them last.
 type groupEnd struct{ members, consumers int }
 
 func (b *builder) reset() {
 	b.groups, b.members, b.consumers, b.ends, b.atHome = b.groups[:0], b.members[:0], b.consumers[:0], b.ends[:0], false
 }
 
-// member adds endpoints of a home zone to the group in the making. Zones must come
-// in order.
+// member adds endpoints of a home zone to the current group. Zones must come in order.
 func (b *builder) member(zone, endpoints int) {
 	if endpoints > 0 {
 		b.members = append(b.members, Member{zone, endpoints})
 	}
 }
 
-// consumer adds a zone that uses the group in the making. Zones must come in order.
+// consumer adds a zone that uses the current group. Zones must come in order.
 func (b *builder) consumer(zone int, weight float64) {
 	b.consumers = append(b.consumers, Consumer{zone, weight})
 }
 
-// close ends the group in the making. One without endpoints is dropped.
+// close ends the current group. It drops a group without endpoints.
 func (b *builder) close() {
 	last := groupEnd{}
 	if n := len(b.ends); n > 0 {
@@ -159,7 +158,7 @@ func (b *builder) merge() {
 	}
 }
 
-// plan cuts the groups. It can be called again after more was added.
+// plan returns the plan of all groups so far. The caller may add more and call it again.
 func (b *builder) plan(zones []string) Plan {
 	b.groups = slices.Grow(b.groups[:0], len(b.ends))[:len(b.ends)]
 	start := groupEnd{}

@@ -2,8 +2,8 @@ package allocate
 
 import "slices"
 
-// remember translates the previous plan to the zones of the region at hand. Zones
-// that are gone are dropped, and with them the groups that only they consumed.
+// remember translates the previous plan to the zones of the loaded region. It drops zones that are
+// gone, and groups that only such zones consumed.
 func (p *Planner) remember(previous Plan) {
 	p.prior = Plan{}
 	if len(previous.Groups) == 0 {
@@ -38,22 +38,22 @@ func (p *Planner) remember(previous Plan) {
 	p.prior = b.plan(p.names)
 }
 
-// carryScratch is the memory of carryOver.
+// carryScratch is the scratch memory of carryOver.
 type carryScratch struct {
 	given  []int // endpoints by group and home zone
 	placed []int // endpoints by home zone
 }
 
-// carryOver makes the plan in which all endpoints stay where the prior plan has them and
-// each new one joins the group of its own zone. It reports whether there is such a plan.
-// There is none for new endpoints of a zone that only shares groups, which would grow for
-// ever, and none if the prior plan divides nothing, which would never end.
+// carryOver makes the plan in which all endpoints stay in their prior group and each new one joins
+// the group of its own zone. It reports whether that plan exists. It does not for new endpoints of
+// a zone that only shares groups, since these groups would grow for ever, nor if the prior plan
+// divides nothing, since that state would never end.
 func (p *Planner) carryOver() bool {
 	if len(p.prior.Groups) == 0 || p.dividesNothing() {
 		return false
 	}
 	c, n, groups := &p.carryScratch, len(p.zones), len(p.prior.Groups)
-	// One more group may be needed for each zone that is new.
+	// Each new zone may need one more group.
 	c.given = grow(c.given, (groups+n)*n)
 	c.placed = grow(c.placed, n)
 	for g := range p.prior.Groups {
@@ -65,7 +65,7 @@ func (p *Planner) carryOver() bool {
 	for z := range p.zones {
 		arrived := p.zones[z].Endpoints - c.placed[z]
 		if arrived < 0 {
-			return false // the previous plan is not one of this Service
+			return false // the previous plan does not belong to this Service
 		}
 		if arrived == 0 {
 			continue
@@ -94,8 +94,8 @@ func (p *Planner) carryOver() bool {
 	return true
 }
 
-// dividesNothing reports whether the prior plan has all zones use all endpoints, though
-// there are several that have traffic.
+// dividesNothing reports whether the prior plan has all zones use all endpoints, although several
+// have traffic.
 func (p *Planner) dividesNothing() bool {
 	traffic := 0
 	for z := range p.zones {
@@ -112,7 +112,7 @@ func (p *Planner) dividesNothing() bool {
 	return traffic > 1
 }
 
-// ownGroup is the group that only the zone uses, or -1, and whether the zone uses
+// ownGroup returns the group that only this zone uses, or -1. It also reports whether the zone uses
 // any group.
 func ownGroup(plan Plan, zone int) (own int, reaches bool) {
 	own = -1
@@ -127,15 +127,14 @@ func ownGroup(plan Plan, zone int) (own int, reaches bool) {
 	return own, reaches
 }
 
-// settleScratch is the memory of settle.
+// settleScratch is the scratch memory of settle.
 type settleScratch struct {
 	transport
 	own []int // endpoints in a group that their own zone uses, by group and home zone
 }
 
-// settle exchanges home zones between groups that consume neither, which changes
-// no figure, so that as many endpoints as possible stay in the group that the
-// prior plan had them in.
+// settle exchanges home zones between groups that consume neither, so that as many endpoints as
+// possible stay in their prior group. This changes no figure.
 func (p *Planner) settle() {
 	if len(p.prior.Groups) == 0 {
 		return
@@ -182,8 +181,8 @@ func (p *Planner) settle() {
 	}
 }
 
-// sameConsumers reports whether two groups serve the same zones, whatever the
-// weights: an endpoint that changes only its weight does not move.
+// sameConsumers reports whether two groups serve the same zones. Weights do not count: an endpoint
+// that changes only its weight does not move.
 func sameConsumers(a, b []Consumer) bool {
 	return slices.EqualFunc(a, b, func(a, b Consumer) bool { return a.Zone == b.Zone })
 }

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// byRegion is divide where the region is a tier. If regions are not hard and one cannot serve
-// itself within the bound, all zones are divided as one. The gain of new plans is measured
-// over all traffic.
+// byRegion divides each region on its own, where the region is a tier. If regions are not hard and
+// one cannot serve itself within the bound, it divides all zones as one. It measures the gain of
+// new plans over all traffic.
 func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
 	p.strays = regionKey{}
 	if !hard {
@@ -35,13 +35,13 @@ func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
 type regard int
 
 const (
-	keeping  regard = iota // while it is good
-	renewing               // if there is none that is better
-	planning               // nothing
+	keeping  regard = iota // while they are good
+	renewing               // if no new plan is better
+	planning               // never
 )
 
-// regions divides each region's endpoints among its own zones. It reports whether each serves
-// itself, as hard ones must.
+// regions divides each region's endpoints among its own zones. It reports whether each region
+// serves itself; hard regions must.
 func (p *Planner) regions(bound *Bound, hard bool, regard regard) (whole verdict, served bool) {
 	var regions []regionKey
 	for i := range p.zones {
@@ -75,8 +75,8 @@ func (p *Planner) regions(bound *Bound, hard bool, regard regard) (whole verdict
 // regionKey identifies a region. A zone without a known region is one of its own.
 type regionKey struct{ region, zone string }
 
-// keyOf is the region of a zone. Endpoints without a zone would be idle in one of their own;
-// unless regions are hard the largest has them.
+// keyOf returns the region of a zone. Endpoints without a zone count to the largest region, unless
+// regions are hard: a region of their own would leave them idle.
 func (p *Planner) keyOf(z Zone) regionKey {
 	switch {
 	case z.Region != "":
@@ -87,7 +87,7 @@ func (p *Planner) keyOf(z Zone) regionKey {
 	return regionKey{zone: z.Name}
 }
 
-// largestRegion is the one that most traffic comes from.
+// largestRegion returns the region that sends the most traffic.
 func (p *Planner) largestRegion() regionKey {
 	capacity := map[regionKey]float64{}
 	var largest regionKey

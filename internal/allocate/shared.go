@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// localShared is local with two groups that several zones share: the merged group of
-// the zones without endpoints, and the shared group of urgent zones, which stay at or
-// above the threshold because each lacks less than a whole endpoint.
+// localShared is local with two groups that several zones share. The merged group serves the zones
+// without endpoints. The shared group serves urgent zones: zones that stay at or above the
+// threshold because each lacks less than a whole endpoint.
 func (p *Planner) localShared(threshold float64) verdict {
 	if p.endpoints < p.active {
 		return verdict{rule: RuleFewEndpoints}
@@ -41,7 +41,7 @@ func (x *exchange) mergeEmptyZones(merged int) {
 	}
 }
 
-// join makes the zone a consumer of a group, to which its members go.
+// join makes the zone a consumer of a group, and moves its members there.
 func (x *exchange) join(z, group int) {
 	n := len(x.zones)
 	for home := range n {
@@ -54,15 +54,15 @@ func (x *exchange) join(z, group int) {
 	x.expected[z], x.size[z] = 0, 0
 }
 
-// fillNeeds gives the merged group and then the zones what they need. It returns the
-// group for which there is no giver, or -1.
+// fillNeeds gives the merged group, and then the zones, the endpoints that they need. It returns
+// the first group that finds no giver, or -1.
 func (x *exchange) fillNeeds(merged int) (group int) {
 	for range roundedNeed(x.expected[merged]) {
 		if !x.giveOne(merged) {
 			return merged
 		}
 	}
-	// What a zone needs does not depend on what it gives before its turn.
+	// A zone's need does not depend on the endpoints that it gives before its turn.
 	x.needs = grow(x.needs, len(x.zones))
 	for z := range x.zones {
 		x.needs[z] = max(0, whole(x.expected[z]-float64(x.zones[z].Endpoints)))
@@ -75,8 +75,8 @@ func (x *exchange) fillNeeds(merged int) (group int) {
 	return -1
 }
 
-// roundedNeed is how many endpoints the merged group needs: the expected ones, rounded half
-// up, and at least one if there is traffic.
+// roundedNeed returns the number of endpoints that the merged group needs: the expected number,
+// rounded half up, and at least one if there is traffic.
 func roundedNeed(expected float64) int {
 	if expected == 0 {
 		return 0
@@ -84,11 +84,11 @@ func roundedNeed(expected float64) int {
 	return max(1, int(math.Floor(expected+0.5+nearHalf)))
 }
 
-// nearHalf is how little less than a half counts as a half: 1.4999998 rounds up.
+// nearHalf is the shortfall below a half that still rounds up: 1.4999998 does.
 const nearHalf = 1e-6
 
-// receive gives endpoints to the zone one by one from the first giver. A zone does
-// not give to itself. It reports whether there were givers for all.
+// receive gives endpoints to the zone one by one from the first giver. A zone does not give to
+// itself. It reports whether givers were found for all.
 func (x *exchange) receive(z, endpoints int) bool {
 	place := slices.IndexFunc(x.givers, func(giver queued) bool { return giver.zone == z })
 	if place >= 0 {
@@ -105,7 +105,7 @@ func (x *exchange) receive(z, endpoints int) bool {
 	return true
 }
 
-// relieveUrgent brings the urgent zones, which lead the queue of receivers, below the
+// relieveUrgent brings the urgent zones, which are the first in the queue of receivers, below the
 // threshold. It reports whether it could.
 func (x *exchange) relieveUrgent(shared int) bool {
 	urgent := 0
@@ -122,8 +122,8 @@ func (x *exchange) relieveUrgent(shared int) bool {
 	return true
 }
 
-// collect moves spare endpoints to the shared group, from givers that have at least
-// one more than expected. It reports whether there were so many.
+// collect moves spare endpoints to the shared group, from givers that have at least one more than
+// expected. It reports whether it found enough.
 func (x *exchange) collect(shared, endpoints int) bool {
 	for range endpoints {
 		place := slices.IndexFunc(x.givers, func(giver queued) bool { return whole(x.spare(giver.zone)) >= 1 })
@@ -135,8 +135,8 @@ func (x *exchange) collect(shared, endpoints int) bool {
 	return true
 }
 
-// handOut gives each zone one of the collected endpoints, those of the first giver by
-// name first.
+// handOut gives each zone one of the collected endpoints, first those of the giver with the first
+// name.
 func (x *exchange) handOut(shared int, zones []queued) {
 	n := len(x.zones)
 	home := 0
@@ -151,8 +151,8 @@ func (x *exchange) handOut(shared int, zones []queued) {
 	}
 }
 
-// share makes one group of the zones' endpoints and the collected ones. Givers give until it
-// is below the threshold, even if they have none to spare. It reports whether they could.
+// share makes one group of the zones' endpoints and the collected ones. Givers give until it is
+// below the threshold, even if they have none to spare. It reports whether they could.
 func (x *exchange) share(shared int, zones []queued) bool {
 	for _, z := range zones {
 		x.join(z.zone, shared)
@@ -165,8 +165,8 @@ func (x *exchange) share(shared int, zones []queued) bool {
 	return true
 }
 
-// giveWhatIsLeft gives one endpoint to each receiver in its turn, while the first
-// giver has a whole one to spare.
+// giveWhatIsLeft gives one endpoint to each receiver in turn, while the first giver has a whole one
+// to spare.
 func (x *exchange) giveWhatIsLeft() {
 	for _, receiver := range x.receivers {
 		if len(x.givers) == 0 || whole(x.spare(x.givers[0].zone)) < 1 {

@@ -1,9 +1,9 @@
 package allocate
 
-// DefaultBound is the bound of an algorithm where users say no more. Those of the published
-// proposal start with several endpoints for each zone, since their plans are seldom good
-// with fewer. Optimal and Flow have a plan for any number of endpoints, and Auto starts at
-// once, as Kubernetes does.
+// DefaultBound returns the bound of an algorithm that users do not tune. The algorithms of the
+// published proposal start with several endpoints for each zone, since their plans are seldom good
+// with fewer. Optimal and Flow have a plan for any number of endpoints. Auto starts at once, as in
+// Kubernetes.
 func DefaultBound(a Algorithm) Bound {
 	switch a {
 	case Optimal, Flow:
@@ -26,7 +26,7 @@ type Thresholds struct {
 	Padding  *int
 }
 
-// ThresholdsOf are those of a bound that are not defaults.
+// ThresholdsOf returns the thresholds of a bound that are not defaults.
 func ThresholdsOf(b Bound) Thresholds {
 	var t Thresholds
 	usual := DefaultBound(b.Algorithm)
@@ -39,8 +39,8 @@ func ThresholdsOf(b Bound) Thresholds {
 	return t
 }
 
-// Apply sets them in a bound. A starting threshold without a padding gets the default one, so
-// that the Service does not flap. Auto has nothing to set.
+// Apply sets the thresholds in a bound. A starting threshold without a padding gets the default
+// padding, so that the Service does not flap. Auto has nothing to set.
 func (t Thresholds) Apply(b Bound) Bound {
 	if b.Algorithm == Auto {
 		return b
@@ -60,7 +60,7 @@ func (t Thresholds) Apply(b Bound) Bound {
 	return b
 }
 
-// Bound is the default bound of an algorithm with the thresholds.
+// Bound returns the default bound of an algorithm with the thresholds applied.
 func (t Thresholds) Bound(a Algorithm) Bound {
 	return t.Apply(DefaultBound(a))
 }

@@ -6,8 +6,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// nearest lets each zone use its nearest tier that has an endpoint, at any load. Tiers finer
-// than a zone are left to the nodes: the zone gets all that they may choose from.
+// nearest lets each zone use its nearest tier that has an endpoint, at any load. Nodes decide tiers
+// finer than a zone: the zone gets all endpoints that its nodes may choose from.
 func (p *Planner) nearest(outcome Outcome, tiers topology.Tiers) (Plan, Outcome) {
 	p.plan.reset()
 	reach := p.reach(tiers)
@@ -29,14 +29,14 @@ func (p *Planner) nearest(outcome Outcome, tiers topology.Tiers) (Plan, Outcome)
 	return p.finish(outcome, RuleTiers)
 }
 
-// fallBack ends without the bound's plan: with all endpoints for everyone, or as
-// many of them as hard tiers allow.
+// fallBack returns a plan without the bound: all endpoints for all zones, or as many of them as
+// hard tiers allow.
 func (p *Planner) fallBack(outcome Outcome, rule Rule, tiers topology.Tiers) (Plan, Outcome) {
 	if !tiers.Hard() {
 		return p.balanced(outcome, rule)
 	}
 	state := outcome.State
-	// The widest tier is used, or a narrower one where it has no endpoint.
+	// Use the widest tier, or a narrower one where it has no endpoint.
 	widest := slices.Clone(tiers)
 	slices.Reverse(widest)
 	plan, outcome := p.nearest(outcome, widest)
@@ -44,15 +44,15 @@ func (p *Planner) fallBack(outcome Outcome, rule Rule, tiers topology.Tiers) (Pl
 	return plan, outcome
 }
 
-// choosesInZone reports whether a tier is finer than a zone, so that there is something
-// to choose in a cluster of one zone too.
+// choosesInZone reports whether a tier is finer than a zone, so that a cluster of one zone has a
+// choice too.
 func choosesInZone(tiers topology.Tiers) bool {
 	return slices.ContainsFunc(tiers, func(key string) bool {
 		return key != topology.Zone && key != topology.Region && key != topology.Anywhere
 	})
 }
 
-// reach says which home zone's endpoints (column) each zone (row) may use.
+// reach returns the home zones (columns) whose endpoints each zone (row) may use.
 func (p *Planner) reach(tiers topology.Tiers) []bool {
 	n := len(p.zones)
 	reach := make([]bool, n*n)
@@ -67,8 +67,8 @@ func (p *Planner) reach(tiers topology.Tiers) []bool {
 	return reach
 }
 
-// reachTier adds what the zone's nodes can reach in one tier. It reports whether
-// every node of the zone is sure to be served there, so that no wider tier counts.
+// reachTier adds the endpoints that the zone's nodes can reach in one tier. It reports whether that
+// tier is sure to serve every node of the zone, so that no wider tier counts.
 func (p *Planner) reachTier(row []bool, zone int, key string) (served bool) {
 	for home := range p.zones {
 		if p.zones[home].Endpoints > 0 && p.inDomain(key, zone, home) {
@@ -79,8 +79,8 @@ func (p *Planner) reachTier(row []bool, zone int, key string) (served bool) {
 	return served && slices.Contains([]string{topology.Zone, topology.Region, topology.Anywhere}, key)
 }
 
-// inDomain reports whether nodes of zone may share a domain of key with nodes of home. A host
-// is in one zone; domains of a user's own key may span zones.
+// inDomain reports whether nodes of zone may share a domain of key with nodes of home. A host is in
+// one zone. Domains of any other key may span zones.
 func (p *Planner) inDomain(key string, zone, home int) bool {
 	switch key {
 	case topology.Hostname, topology.Zone:

@@ -9,18 +9,17 @@ type transport struct {
 	// worth is the gain of an endpoint in a cell. Any number of kept endpoints must be worth less than a difference of
 	// it.
 	worth []int
-	keep  []int // endpoints that are there already
+	keep  []int // endpoints that are already there
 	sent  []int // the solution
-	// gain is that of the best way to a node, from the node before. Nodes are homes, then
-	// groups.
+	// gain is the gain of the best way to a node, from its predecessor on that way. Nodes are
+	// homes, then groups.
 	gain, from []int
 }
 
-// forbidden is the worth of a cell that gets nothing as long as all supply can be sent
-// without it.
+// forbidden is the worth of a cell that stays empty as long as all supply can be sent without it.
 const forbidden = -1 << 40
 
-// clear begins a problem of so many homes and groups.
+// clear starts a problem of this size.
 func (t *transport) clear(homes, groups int) {
 	t.homes, t.groups = homes, groups
 	t.supply, t.demand = grow(t.supply, homes), grow(t.demand, groups)
@@ -47,8 +46,7 @@ func (t *transport) stay() {
 	}
 }
 
-// solve sends endpoints on the way that gains the most until all are sent, or there is no
-// demand left.
+// solve sends endpoints by the way that gains the most, until all are sent or no demand is left.
 func (t *transport) solve() {
 	for {
 		target := t.search()
@@ -59,11 +57,11 @@ func (t *transport) solve() {
 	}
 }
 
-// unreached is the gain of a node that no way leads to.
+// unreached is the gain of a node that no way reaches.
 const unreached = -1 << 62
 
-// search finds the best ways from homes that have endpoints left. It returns the
-// group to send to, or -1 if all endpoints are sent.
+// search finds the best ways from homes that have endpoints left. It returns the group to send to,
+// or -1 if all endpoints are sent.
 func (t *transport) search() int {
 	for v := range t.gain {
 		t.gain[v], t.from[v] = unreached, -1
@@ -121,7 +119,7 @@ func (t *transport) less(c int) int {
 	return t.worth[c]
 }
 
-// augment sends as many endpoints to the target as gain the same.
+// augment sends as many endpoints to the target as have the same gain.
 func (t *transport) augment(target int) {
 	amount, v := t.demand[target-t.homes], target
 	for ; t.from[v] >= 0; v = t.from[v] {

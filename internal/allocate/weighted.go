@@ -1,6 +1,6 @@
 package allocate
 
-// weightedScratch is the memory of localWeighted.
+// weightedScratch is the scratch memory of localWeighted.
 type weightedScratch struct {
 	given   []int     // members of the zones' own groups, by group and home zone
 	spare   []int     // whole endpoints to spare, by zone
@@ -9,9 +9,8 @@ type weightedScratch struct {
 	weights []float64 // of a group's consumers
 }
 
-// localWeighted gives each zone exactly what it expects. Whole endpoints to spare go
-// to whole needs; what then remains is shared, one group for each endpoint, by zones
-// whose weights add up to one.
+// localWeighted gives each zone exactly its expected endpoints. Whole spare endpoints go to whole
+// needs. Zones share the rest, one group for each endpoint, with weights that add up to one.
 func (p *Planner) localWeighted() verdict {
 	w, n := &p.weightedScratch, len(p.zones)
 	w.given, w.spare, w.shared = grow(w.given, n*n), grow(w.spare, n), grow(w.shared, n)
@@ -31,8 +30,7 @@ func (p *Planner) localWeighted() verdict {
 	return verdict{rule: RulePlanned}
 }
 
-// splitExact divides what a zone has to spare, or lacks, into whole endpoints and a
-// fraction.
+// splitExact divides a zone's surplus or lack into whole endpoints and a fraction.
 func (p *Planner) splitExact(z int) {
 	w, n, endpoints := &p.weightedScratch, len(p.zones), p.zones[z].Endpoints
 	floor := p.floor(z)
@@ -48,8 +46,7 @@ func (p *Planner) splitExact(z int) {
 	w.shared[z] = endpoints - floor - w.spare[z]
 }
 
-// fillWholeNeeds moves whole endpoints to spare to zones with whole needs, both in
-// the order of names.
+// fillWholeNeeds moves whole spare endpoints to zones with whole needs, both in the order of names.
 func (p *Planner) fillWholeNeeds() {
 	w, n := &p.weightedScratch, len(p.zones)
 	for z := range p.zones {
@@ -86,7 +83,7 @@ func (p *Planner) shareOne(home int, own float64, need int) int {
 	w.weights[home] = own
 	left := 1 - own
 	for left > tolerance && need < len(w.lacks) {
-		if w.lacks[need] <= tolerance { // none, or what rounding left of it
+		if w.lacks[need] <= tolerance { // none, or a rest from rounding
 			need++
 			continue
 		}
