@@ -10,7 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// What each algorithm does was worked out by hand from its definition. inZone and
+// The expected plans were worked out by hand from the definition of each algorithm. inZone and
 // overload are in percent.
 func TestAlgorithms(t *testing.T) {
 	type want struct {
@@ -112,7 +112,7 @@ func TestAlgorithms(t *testing.T) {
 		{"half an endpoint", "a=1/5 b=1/4", map[allocate.Algorithm]want{
 			allocate.Auto: planned("a: 5a | b: 4b", 100, 12.5),
 		}},
-		// Nobody lacks half an endpoint, so that upstream leaves d's to nobody.
+		// No zone lacks half an endpoint, so upstream leaves d's endpoint to its own zone.
 		{"one endpoint where no nodes are", "a=1/4 b=1/4 c=1/4 d=0/1", map[allocate.Algorithm]want{
 			allocate.Auto: planned("a: 4a 1d | b: 4b | c: 4c", 93.333, 8.333),
 		}},
@@ -175,7 +175,7 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// b expects half an endpoint more than it has: only above 50 % that may stay so.
+// b expects half an endpoint more than it has. Only a threshold above 50 % allows that.
 func TestOverloadThreshold(t *testing.T) {
 	for _, algorithm := range []allocate.Algorithm{allocate.Local, allocate.LocalShared} {
 		for threshold, want := range map[float64]string{
@@ -227,7 +227,7 @@ func TestAutoIsOff(t *testing.T) {
 			if outcome.IsBalanced() != (len(plan.Groups) == 1) {
 				t.Errorf("%s in state %s", render(plan), outcome.State)
 			}
-			// Only Auto minds what is unknown of nodes.
+			// The other algorithms ignore nodes without zone or capacity.
 			if _, outcome, err = allocate.Allocate(r, allocate.Intent{Bound: bound(allocate.Local)}, allocate.Previous{}); err != nil ||
 				outcome.Rule == allocate.RuleNodeNoZone || outcome.Rule == allocate.RuleNodeNoCapacity || outcome.Rule == allocate.RuleEndpointNoZone {
 				t.Errorf("local: %s, %v", outcome.Rule, err)
@@ -322,7 +322,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// Extreme numbers that are allowed give a plan that is sound.
+// Extreme but allowed numbers give a sound plan.
 func TestExtremeRegions(t *testing.T) {
 	for _, text := range []string{
 		"a=1e15/3 b=1e15/3 c=1e15/4",

@@ -152,7 +152,7 @@ func ofEndpoints(list []allocate.Endpoint) byHomeAndSet {
 	return counts
 }
 
-// fewestMoves tries all ways to give endpoints the sets that the plan has.
+// fewestMoves tries all ways to give endpoints the sets of the plan.
 func fewestMoves(plan allocate.Plan, list []allocate.Endpoint) int {
 	left := ofPlan(plan)
 	best := len(list) + 1
@@ -179,9 +179,9 @@ func fewestMoves(plan allocate.Plan, list []allocate.Endpoint) int {
 	return best
 }
 
-// people draws the endpoints of a plan, some of them assigned to sets that the
-// plan may or may not have.
-func people(plan allocate.Plan) *rapid.Generator[[]allocate.Endpoint] {
+// assignedEndpoints draws the endpoints of a plan. Some are assigned to sets, which the plan may
+// have or not.
+func assignedEndpoints(plan allocate.Plan) *rapid.Generator[[]allocate.Endpoint] {
 	sets := []allocate.ConsumerSet{{}, allocate.NewConsumerSet("gone"), allocate.NewConsumerSet("z00", "z01")}
 	for i := range plan.Groups {
 		zones := plan.ConsumerSet(i).Zones()
@@ -213,7 +213,7 @@ func TestAssignMovesNoMoreThanNeeded(t *testing.T) {
 		if r.Endpoints() > 8 {
 			return
 		}
-		list := people(plan).Draw(t, "endpoints")
+		list := assignedEndpoints(plan).Draw(t, "endpoints")
 		want := fewestMoves(plan, list)
 		moved, err := allocate.Assign(plan, list)
 		if err != nil {
@@ -228,14 +228,14 @@ func TestAssignMovesNoMoreThanNeeded(t *testing.T) {
 	})
 }
 
-func TestAssignDoesNotMindOrder(t *testing.T) {
+func TestAssignIgnoresOrder(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		r := regions(5, 20).Draw(t, "region")
 		plan, _, err := allocate.Allocate(r, allocate.Intent{Bound: bounds().Draw(t, "bound")}, allocate.Previous{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		list := people(plan).Draw(t, "endpoints")
+		list := assignedEndpoints(plan).Draw(t, "endpoints")
 		other := slices.Clone(list)
 		rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 3)).Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
 		before := slices.Clone(list)
@@ -271,7 +271,7 @@ func TestAssignDoesNotMindOrder(t *testing.T) {
 		if moved != changed || moved != otherMoved {
 			t.Fatalf("%d moved, in another order %d, %d changed", moved, otherMoved, changed)
 		}
-		// Assigned once, they stay, weights included.
+		// A second Assign changes nothing, weights included.
 		before = slices.Clone(list)
 		if moved, err = allocate.Assign(plan, list); err != nil || moved != 0 || !slices.Equal(list, before) {
 			t.Fatalf("the second time %d moved, %v: %v after %v", moved, err, list, before)
@@ -279,7 +279,7 @@ func TestAssignDoesNotMindOrder(t *testing.T) {
 	})
 }
 
-// The survivors of assigned endpoints are the plan, weights included.
+// Survivors of assigned endpoints equal the plan, weights included.
 func TestSurvivorsAreThePlan(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		r := anyRegion().Draw(t, "region")
@@ -336,8 +336,8 @@ func TestSurvivorsLeaveOutTheUnassigned(t *testing.T) {
 	}
 }
 
-// Of endpoints that could stay those do that had the very same weights, then those
-// with the same zones, and then those that had zones beyond them that are gone.
+// If not all endpoints can stay, endpoints with the same weights stay first, then those with the
+// same zones, then those with further zones that are gone.
 func TestAssignPrefersTheSame(t *testing.T) {
 	plan := allocate.Plan{Zones: []string{"a", "b"}, Groups: []allocate.Group{
 		{Members: []allocate.Member{{Zone: 0, Endpoints: 1}}, Consumers: []allocate.Consumer{{Zone: 0, Weight: 0.25}, {Zone: 1, Weight: 0.75}}},

@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// What flow does was worked out by hand: each zone its own endpoints as far as they
-// bear its traffic, the excess to where there is room.
+// The expected plans were worked out by hand: each zone uses its own endpoints up to the even share
+// and sends the excess to zones with room.
 func TestFlow(t *testing.T) {
 	for _, test := range []struct {
 		name, region, tiers, plan string
@@ -42,7 +42,7 @@ func TestFlow(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			r := region(t, test.region)
 			b := bound(allocate.Flow)
-			b.Start.PerZone, b.Padding = 30, 3 // which do not matter
+			b.Start.PerZone, b.Padding = 30, 3 // flow ignores both
 			plan, outcome, err := allocate.Allocate(r, allocate.Intent{Tiers: parseTiers(t, test.tiers), Bound: b}, allocate.Previous{})
 			if err != nil {
 				t.Fatal(err)
@@ -61,7 +61,7 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// A plan in force is what the next one is nearest to.
+// A new plan is the one nearest to the plan in force.
 func TestFlowChangesLittle(t *testing.T) {
 	for _, test := range []struct {
 		name, before, after, plan string
@@ -75,7 +75,7 @@ func TestFlowChangesLittle(t *testing.T) {
 		{"a zone lost", "a=1/4 b=1/4 c=1/4", "a=1/4 b=1/4", "a: 4a | b: 4b", allocate.RuleKept},
 		{"the endpoints of a zone lost", "a=1/4 b=1/4 c=1/4", "a=1/4 b=1/4 c=1/0", "a,c: 4a | b,c: 4b", allocate.RulePlanned},
 		{"a zone regained", "a=1/4 b=1/4 c=1/0", "a=1/4 b=1/4 c=1/4", "a: 4a | b: 4b | c: 4c", allocate.RulePlanned},
-		// The endpoint is a thousandth, but nobody would use it.
+		// The endpoint takes only a thousandth of the traffic, but would be idle.
 		{"a first endpoint without a zone", "a=1/500 b=1/500", "-=0/1 a=1/500 b=1/500", "", allocate.RulePlanned},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestFlowChangesLittle(t *testing.T) {
 	}
 }
 
-// survivingOf is a plan with no more endpoints than a region has.
+// survivingOf returns a plan with no more endpoints than the region has.
 func survivingOf(plan allocate.Plan, r allocate.Region) allocate.Plan {
 	plan = plan.Clone()
 	for g := range plan.Groups {
@@ -114,9 +114,9 @@ func survivingOf(plan allocate.Plan, r allocate.Region) allocate.Plan {
 	return plan
 }
 
-// checkFlow fails unless a plan of flow is as it always is: each home zone's endpoints
-// are a group that it uses, no load is off the even share by a hundredth, and nearly all
-// traffic stays at home that can.
+// checkFlow fails unless the plan has the properties of every flow plan: each home zone's endpoints
+// are a group that it uses, no load differs from the even share by a hundredth, and nearly all
+// traffic that can stay at home does.
 func checkFlow(t failer, r allocate.Region, plan allocate.Plan, outcome allocate.Outcome) {
 	t.Helper()
 	checkPlan(t, r, plan, outcome)
@@ -147,7 +147,7 @@ func checkFlow(t failer, r allocate.Region, plan allocate.Plan, outcome allocate
 	}
 }
 
-// Without a past nothing is off at all, and as much as can stays in its region.
+// Without a previous plan all loads are exact, and as much traffic as possible stays in its region.
 func TestFlowIsExact(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		r := anyRegion().Draw(t, "region")
@@ -184,7 +184,7 @@ func TestFlowIsExact(t *testing.T) {
 	})
 }
 
-// inRegion is the share of traffic that stays in its zone or its region.
+// inRegion returns the share of traffic that stays in its zone or its region.
 func inRegion(plan allocate.Plan, r allocate.Region) float64 {
 	sum := 0.0
 	for pair, amount := range traffic(plan, r) {
@@ -200,7 +200,7 @@ func regionOf(r allocate.Region, zone string) string {
 	return r.Zones[i].Region
 }
 
-// traffic is the share of traffic from each zone to each home.
+// traffic returns the share of traffic from each zone to each home.
 func traffic(plan allocate.Plan, r allocate.Region) map[[2]string]float64 {
 	width := make([]float64, len(plan.Zones))
 	for _, g := range plan.Groups {
@@ -219,8 +219,8 @@ func traffic(plan allocate.Plan, r allocate.Region) map[[2]string]float64 {
 	return sent
 }
 
-// Whatever happens, and whatever plan was in force before, endpoints stay at home, loads
-// stay even, and a plan follows from itself.
+// After any events and any previous plan, endpoints stay at home, loads stay even, and planning
+// again gives the same plan.
 func TestFlowThroughEvents(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		b := bound(allocate.Flow)
@@ -265,7 +265,7 @@ func TestFlowThroughEvents(t *testing.T) {
 	})
 }
 
-// A hard region keeps its traffic, whatever load that makes.
+// Traffic stays in a hard region, at any load.
 func TestFlowStaysInHardRegions(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		r := anyRegion().Draw(t, "region")

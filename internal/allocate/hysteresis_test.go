@@ -7,7 +7,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// evenly is a region of three zones like each other with n endpoints.
+// evenly returns a region of three equal zones with n endpoints.
 func evenly(n int) allocate.Region {
 	var r allocate.Region
 	for i, name := range []string{"a", "b", "c"} {
@@ -16,8 +16,8 @@ func evenly(n int) allocate.Region {
 	return r
 }
 
-// S = 9 and P = 3: on at 12, off at 6. The threshold is so high that there always
-// is a plan.
+// With S = 9 and P = 3, allocation starts at 12 and ends at 6. The threshold is so high that a plan
+// always exists.
 func TestPadding(t *testing.T) {
 	const s, p = 9, 3
 	for _, start := range []allocate.Start{{Endpoints: s}, {PerZone: s / 3}} {
@@ -44,9 +44,8 @@ func TestPadding(t *testing.T) {
 	}
 }
 
-// A Service that is downgraded by overload in the band is back as soon as there is
-// a plan; one that has not started is not. Two zones with 2 and 1 endpoints have
-// no plan below 50 %.
+// A Service that overload downgraded in the band is allocated again as soon as a plan exists; a
+// Service that has not started is not. Two zones with 2 and 1 endpoints have no plan below 50 %.
 func TestDowngradeInBand(t *testing.T) {
 	intent := allocate.Intent{Bound: &allocate.Bound{
 		Algorithm: allocate.Local, OverloadThreshold: 0.5, Start: allocate.Start{Endpoints: 4}, Padding: 2,
@@ -63,7 +62,7 @@ func TestDowngradeInBand(t *testing.T) {
 		{"a=1/2 b=1/2", allocate.Downgraded, allocate.Allocated, allocate.RulePlanned},
 		{"a=1/2 b=1/2", allocate.Waiting, allocate.Waiting, allocate.RuleInBand},
 		{"a=1/1 b=1/1", allocate.Downgraded, allocate.Waiting, allocate.RuleBelowStart},
-		// Above the band the overload downgrades what never was allocated, too.
+		// Above the band, overload also downgrades a Service that was never allocated.
 		{"a=1/1 b=1/1 c=1/1 d=1/1 e=5/1 f=5/1", allocate.Waiting, allocate.Downgraded, allocate.RuleOverload},
 	} {
 		_, outcome, err := allocate.Allocate(region(t, test.region), intent, allocate.Previous{State: test.before})
@@ -76,15 +75,15 @@ func TestDowngradeInBand(t *testing.T) {
 	}
 }
 
-// The band stays a band where a Service has no endpoint for a while, or no zone
-// has capacity: neither is a reason to forget that it had started.
-func TestBandOutlastsNothing(t *testing.T) {
+// A Service stays in the band while it has no endpoint, or no zone has capacity. It does not start
+// again from Waiting.
+func TestBandSurvivesMissingEndpointsAndCapacity(t *testing.T) {
 	for _, test := range []struct {
 		name, region string
 		start        int
 	}{
-		{"no endpoints", "a=1/0 b=1/0", 2}, // off at -1
-		{"no capacity", "a=0/4 b=0/4", 9},  // 8 of 6 to 12
+		{"no endpoints", "a=1/0 b=1/0", 2}, // ends at -1
+		{"no capacity", "a=0/4 b=0/4", 9},  // 8 is in the band from 6 to 12
 	} {
 		for _, state := range []allocate.State{allocate.Waiting, allocate.Allocated, allocate.Downgraded} {
 			b := &allocate.Bound{Algorithm: allocate.Local, OverloadThreshold: 0.5, Start: allocate.Start{Endpoints: test.start}, Padding: 3}
@@ -99,8 +98,8 @@ func TestBandOutlastsNothing(t *testing.T) {
 	}
 }
 
-// Two plans of the region of ea and eb have the same score, and the one in force stays. Read
-// back from hints it names no unknown zone, and stays all the same.
+// Two plans of the region of ea and eb have the same score, and the plan in force stays. It also
+// stays when it is read back from hints, which do not name the unknown zone.
 func TestPlanWithoutTheUnknownZoneIsTheSame(t *testing.T) {
 	region := allocate.Region{Zones: []allocate.Zone{
 		{Name: "", Endpoints: 2},

@@ -13,14 +13,13 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// nodeWorld is a question with the plan that its endpoints are assigned by.
+// nodeWorld is a NodeTiers with the plan that its endpoints are assigned by.
 type nodeWorld struct {
 	allocate.NodeTiers
 	outcome allocate.Outcome
 }
 
-// nodeWorlds draws nodes in zones and racks with endpoints on them, divided by some
-// algorithm.
+// nodeWorlds draws nodes in zones and racks, and endpoints on them that some algorithm divides.
 func nodeWorlds(keys ...string) *rapid.Generator[nodeWorld] {
 	return rapid.Custom(func(t *rapid.T) nodeWorld {
 		var w nodeWorld
@@ -70,7 +69,7 @@ func nodeWorlds(keys ...string) *rapid.Generator[nodeWorld] {
 			r.Zones = append(r.Zones, *zone)
 		}
 		intent := allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}}
-		// With a bound zones are the plan's business.
+		// With a bound the plan decides about zones.
 		if !slices.Contains(keys, topology.Zone) && rapid.IntRange(0, 4).Draw(t, "bounded") > 0 {
 			algorithm := rapid.SampledFrom([]allocate.Algorithm{allocate.Optimal, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt, allocate.Balanced}).Draw(t, "algorithm")
 			w.Threshold = rapid.SampledFrom([]float64{0.1, 0.5, 2}).Draw(t, "threshold")
@@ -89,7 +88,7 @@ func nodeWorlds(keys ...string) *rapid.Generator[nodeWorld] {
 	})
 }
 
-// naiveLoads has each node look for endpoints by itself.
+// naiveLoads lets each node search its endpoints on its own.
 func (w *nodeWorld) naiveLoads(skips []allocate.Skip) (loads []float64, figures allocate.Figures) {
 	loads = make([]float64, len(w.Endpoints))
 	for i := range w.Nodes {
@@ -166,10 +165,10 @@ func TestNodeTiersKeepTheThreshold(t *testing.T) {
 		case w.Threshold > 0 && figures.Overload >= limit:
 			t.Fatalf("overload %g, the threshold is %g and the plan's overload %g", figures.Overload, w.Threshold, w.outcome.Figures.Overload)
 		}
-		// Nothing is skipped for nothing: back, it would be at the threshold still.
+		// Every skip is needed: without it the place would still be at the threshold.
 		for i := range got.Skips {
 			if len(keys) > 1 {
-				break // what farther places do depends on nearer ones
+				break // farther places depend on nearer ones
 			}
 			back, _ := w.naiveLoads(slices.Delete(slices.Clone(got.Skips), i, i+1))
 			if most := slices.Max(back); most < 1+w.Threshold-1e-6 {
@@ -205,11 +204,11 @@ func TestNodeTiersDoNotDependOnOrder(t *testing.T) {
 	})
 }
 
-// What was skipped stays so until it would be well below the threshold.
+// A skipped place returns only when its load would be well below the threshold.
 func TestSkippedPlacesReturnLate(t *testing.T) {
 	for _, test := range []struct {
 		share   float64
-		skipped bool // before
+		skipped bool // skipped before
 		want    bool
 	}{{0.14, false, false}, {0.15, false, true}, {0.14, true, true}, {0.137, true, false}, {0.15, true, true}} {
 		w := allocate.NodeTiers{

@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// region reads "a=2/5 b@east=1/0": the zone a has capacity 2 and 5 endpoints; b is
-// in the region east. The zone "-" is the one without a name.
+// region reads "a=2/5 b@east=1/0": the zone a has capacity 2 and 5 endpoints; b is in the region
+// east. The zone "-" has no name.
 func region(t testing.TB, text string) allocate.Region {
 	t.Helper()
 	var r allocate.Region
@@ -35,9 +35,10 @@ func region(t testing.TB, text string) allocate.Region {
 	return r
 }
 
-// render writes a plan in the order of its text: "a: 3a 1c | b,c: 2b" has a group
-// that zone a consumes, of three endpoints of a and one of c. A weight other than 1
-// follows its consumer, rounded: "a*0.333".
+// render writes a plan with its groups in the order of their text: "a: 3a 1c
+//
+// b,c: 2b" has a group that zone a consumes, of three endpoints of a and one of c. A weight other
+// than 1 follows its consumer, rounded: "a*0.333".
 func render(plan allocate.Plan) string {
 	name := func(zone int) string {
 		if plan.Zones[zone] == "" {
@@ -64,7 +65,7 @@ func render(plan allocate.Plan) string {
 	return strings.Join(groups, " | ")
 }
 
-// bound asks for the algorithm from the first endpoint on.
+// bound returns a bound with this algorithm and no starting threshold.
 func bound(algorithm allocate.Algorithm) *allocate.Bound {
 	b := &allocate.Bound{Algorithm: algorithm, OverloadThreshold: allocate.DefaultOverloadThreshold}
 	if algorithm == allocate.Auto {
@@ -73,8 +74,7 @@ func bound(algorithm allocate.Algorithm) *allocate.Bound {
 	return b
 }
 
-// check runs a property often enough to meet combinations that are one in a
-// thousand.
+// check runs a property often enough to meet combinations with a probability of one in a thousand.
 func check(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	for range 10 {
@@ -88,7 +88,7 @@ type individual struct {
 	consumers map[string]float64 // weights
 }
 
-// individuals takes a plan apart.
+// individuals lists the endpoints of a plan.
 func individuals(plan allocate.Plan) []individual {
 	var all []individual
 	for _, g := range plan.Groups {
@@ -105,8 +105,8 @@ func individuals(plan allocate.Plan) []individual {
 	return all
 }
 
-// measure computes the figures of a plan endpoint by endpoint, as the model is
-// worded: each zone spreads its traffic over all that it may use, by weight.
+// measure computes the figures of a plan endpoint by endpoint, directly from the model: each zone
+// spreads its traffic over all endpoints that it may use, by weight.
 func measure(plan allocate.Plan, capacity map[string]float64) allocate.Figures {
 	endpoints := individuals(plan)
 	total := 0.0

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// optimalRegion has zones a, b, c and so on.
+// optimalRegion returns a region with the zones a, b, c and so on.
 func optimalRegion(capacity, endpoints []int) Region {
 	var r Region
 	for i := range capacity {
@@ -27,7 +27,7 @@ func optimalPlan(t *testing.T, p *Planner, r Region, threshold float64) (Plan, F
 	return plan, outcome.Figures
 }
 
-// evenScore is the part of the score that optimal maximises, from 0 to 0.85.
+// evenScore returns the part of the score that optimal maximises, from 0 to 0.85.
 func evenScore(f Figures) float64 {
 	return 0.45*f.InZone + 0.20*(1-f.Overload) + 0.20*(1-f.Deviation)
 }
@@ -92,7 +92,7 @@ func (f *families) rate() {
 			sum += load[z] * float64(mask>>z&1)
 		}
 		if sum == 0 {
-			return // consumed by nobody who has traffic
+			return // no zone with traffic consumes it
 		}
 		overload = max(overload, sum-1)
 		deviation += math.Abs(sum-1) * float64(n)
@@ -104,8 +104,8 @@ func (f *families) rate() {
 	f.best = max(f.best, even+0.45*f.inZone(load)/float64(f.total))
 }
 
-// inZone keeps endpoints at home one after the other, those of the zones with the
-// greatest load first, and makes room by moving others between groups.
+// inZone keeps endpoints at home one after the other, those of the zones with the greatest load
+// first. It makes room by moving other endpoints between groups.
 func (f *families) inZone(load []float64) float64 {
 	zones := make([]int, len(load))
 	at := make([][]int, len(load))

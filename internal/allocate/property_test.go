@@ -14,16 +14,16 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// failer is what *testing.T and *rapid.T have in common.
+// failer has the common methods of *testing.T and *rapid.T.
 type failer interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// checkPlan fails unless the plan is well-formed, has each endpoint of the region
-// once, reaches every zone with traffic, and is allowed by the outcome's threshold
-// or balanced. It is not for plans with hard tiers.
+// checkPlan fails unless the plan is well-formed, has each endpoint of the region once, reaches
+// every zone with traffic, and is balanced or within the outcome's threshold. It does not fit plans
+// with hard tiers.
 func checkPlan(t failer, r allocate.Region, plan allocate.Plan, outcome allocate.Outcome) {
 	t.Helper()
 	checkForm(t, r, plan)
@@ -55,8 +55,7 @@ func checkPlan(t failer, r allocate.Region, plan allocate.Plan, outcome allocate
 	}
 }
 
-// checkBalanced fails unless all zones share all endpoints, for a reason that
-// holds.
+// checkBalanced fails unless all zones share all endpoints, and the rule is a valid reason.
 func checkBalanced(t failer, r allocate.Region, plan allocate.Plan, outcome allocate.Outcome) {
 	t.Helper()
 	if r.Endpoints() > 0 && (len(plan.Groups) != 1 || len(plan.Groups[0].Consumers) != len(r.Zones)) {
@@ -106,8 +105,8 @@ func checkForm(t failer, r allocate.Region, plan allocate.Plan) {
 	}
 }
 
-// regions draws regions of up to so many zones, from the same share everywhere to
-// all in one place.
+// regions draws regions of up to this many zones and endpoints, from equal zones to all endpoints
+// in one zone.
 func regions(zones, endpoints int) *rapid.Generator[allocate.Region] {
 	return rapid.Custom(func(t *rapid.T) allocate.Region {
 		var r allocate.Region
@@ -143,12 +142,12 @@ func bounds() *rapid.Generator[*allocate.Bound] {
 	})
 }
 
-// dividingBounds are those of algorithms that move endpoints, which flow does not.
+// dividingBounds draws bounds of algorithms that move endpoints. Flow does not.
 func dividingBounds() *rapid.Generator[*allocate.Bound] {
 	return bounds().Filter(func(b *allocate.Bound) bool { return b.Algorithm != allocate.Flow })
 }
 
-// sizes of regions to draw: most are small, where all corners are met often.
+// Most drawn regions are small: they meet corner cases often.
 func anyRegion() *rapid.Generator[allocate.Region] {
 	return rapid.OneOf(regions(4, 12), regions(4, 12), regions(5, 200), regions(40, 20))
 }
@@ -196,7 +195,7 @@ func noCapacity(r allocate.Region) bool {
 	return true
 }
 
-// shuffled is the region with its zones in another order.
+// shuffled returns the region with its zones in another order.
 func shuffled(r allocate.Region, seed uint64) allocate.Region {
 	r.Zones = slices.Clone(r.Zones)
 	rand.New(rand.NewPCG(seed, 1)).Shuffle(len(r.Zones), func(i, j int) { r.Zones[i], r.Zones[j] = r.Zones[j], r.Zones[i] })
@@ -210,8 +209,8 @@ type question struct {
 	previous allocate.Previous
 }
 
-// questions draws inputs of all kinds; the previous plan is one of another region,
-// some zones and endpoints of which are still there.
+// questions draws inputs of all kinds. The previous plan was made for another region, which shares
+// some zones and endpoints with this one.
 func questions() *rapid.Generator[question] {
 	return rapid.Custom(func(t *rapid.T) question {
 		q := question{region: anyRegion().Draw(t, "region")}
@@ -248,7 +247,7 @@ func questions() *rapid.Generator[question] {
 	})
 }
 
-// clone is a deep copy, to see what was changed.
+// clone returns a deep copy, for comparison.
 func (q question) clone() question {
 	c := q
 	c.region.Zones = slices.Clone(q.region.Zones)
@@ -278,9 +277,8 @@ func TestOrderOfZonesDoesNotMatter(t *testing.T) {
 	})
 }
 
-// A zone with neither nodes nor endpoints decides nothing, and neither does the unit
-// of capacity.
-func TestWhatDoesNotMatter(t *testing.T) {
+// A zone with neither nodes nor endpoints changes no decision, nor does the unit of capacity.
+func TestEmptyZonesAndUnitsChangeNothing(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		q := questions().Draw(t, "question")
 		_, want, err := allocate.Allocate(q.region, q.intent, q.previous)
@@ -313,9 +311,8 @@ func TestWhatDoesNotMatter(t *testing.T) {
 	})
 }
 
-// A planner that was used for other regions decides as a new one, and its switches
-// hold for its own calls only.
-func TestPlannersHaveNoPast(t *testing.T) {
+// A reused planner decides as a new one does. Its switches affect only its own calls.
+func TestReusedPlannersDecideAlike(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		var used allocate.Planner
 		for range rapid.IntRange(2, 12).Draw(t, "calls") {

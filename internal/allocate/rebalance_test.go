@@ -24,14 +24,14 @@ func TestLazyRebalance(t *testing.T) {
 		{"survivors stay", "a: 4a 1c | b: 3b | c: 3c", "a=1/4 b=1/3 c=1/4", allocate.RuleKept, "a: 4a 1c | b: 3b | c: 3c"},
 		// b expects 3.333 and has 2.
 		{"above the threshold", "a: 4a | b: 2b | c: 4c", "a=1/4 b=1/2 c=1/4", allocate.RulePlanned, "a: 3a | b: 1a 2b | c: 4c"},
-		// b expects 1.5 of 3 and has 1, where a cannot give one either.
+		// b expects 1.5 of 3 and has 1, and a cannot give one either.
 		{"at the threshold", "a: 2a | b: 1b", "a=1/2 b=1/1", allocate.RuleOverload, "a,b: 2a 1b"},
 		{"a zone is lost", "a: 4a | b: 4b 1c | c: 3c", "a=1/4 b=1/4", allocate.RuleKept, "a: 4a | b: 4b"},
 		{"endpoints of a group without consumers come home", "a: 4a | b: 4b | c: 2a 2b", "a=1/6 b=1/6", allocate.RuleKept, "a: 6a | b: 6b"},
 		{"a zone is new", "a: 4a | b: 4b", "a=1/4 b=1/4 c=1/4", allocate.RuleKept, "a: 4a | b: 4b | c: 4c"},
 		{"a zone without endpoints is new", "a: 4a | b: 4b", "a=1/4 b=1/4 c=1/0", allocate.RulePlanned, "a: 3a | b: 3b | c: 1a 1b"},
 		{"nothing was divided", "a,b,c: 4a 4b 4c", "a=1/4 b=1/4 c=1/4", allocate.RulePlanned, "a: 4a | b: 4b | c: 4c"},
-		{"nothing was divided among those that are left", "a,b: 4a 4b | c: 4c", "a=1/4 b=1/4", allocate.RulePlanned, "a: 4a | b: 4b"},
+		{"nothing was divided among the remaining zones", "a,b: 4a 4b | c: 4c", "a=1/4 b=1/4", allocate.RulePlanned, "a: 4a | b: 4b"},
 		{"nothing can be divided for one", "a,b: 4a 4b", "a=1/4 b=0/4", allocate.RuleKept, "a,b: 4a 4b"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestLazyRebalance(t *testing.T) {
 	}
 }
 
-// kept counts the endpoints that can stay with the consumers that they had.
+// kept counts the endpoints that can keep their consumers.
 func kept(before, after byHomeAndSet) int {
 	n := 0
 	for home, sets := range before {
@@ -59,10 +59,9 @@ func kept(before, after byHomeAndSet) int {
 	return n
 }
 
-// mostKept tries all plans that have the same groups with other members of the same
-// number, of which each group has as many that are at home with its consumers. They have
-// the same traffic in zone, and therefore are as good. Beyond them there are plans that
-// happen to be as good, since what one zone loses another wins.
+// mostKept tries all plans with the same groups, group sizes, and numbers of members at home with
+// their consumers. These plans have the same traffic in zone, and therefore the same score. It does
+// not try plans whose score is the same by coincidence, because one zone gains what another loses.
 func mostKept(plan allocate.Plan, before byHomeAndSet) int {
 	best, want := 0, atHome(plan)
 	homes := make([]int, len(plan.Zones))
@@ -117,20 +116,20 @@ func atHome(plan allocate.Plan) map[[2]int]int {
 	return counts
 }
 
-// sameScore reports whether figures are as good as others to the optimal algorithm, which
-// goes by the past among plans that are.
+// sameScore reports whether the optimal algorithm rates the figures as equal. Between such plans
+// the previous plan decides.
 func sameScore(a, b allocate.Figures) bool {
 	w := allocate.DefaultWeights()
 	return math.Abs(w.Score(a, 1)-w.Score(b, 1)) <= 1e-6 && a.Unreached == b.Unreached
 }
 
-// A full rebalance picks, among plans with the same groups, sizes and endpoints at home, the
-// one in which most endpoints stay.
+// Among plans with the same groups, sizes and endpoints at home, a full rebalance picks one that
+// keeps most endpoints in place.
 func TestRebalanceMovesNoMoreThanNeeded(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		r := regions(4, 5).Draw(t, "region")
 		for i := range r.Zones {
-			// Where endpoints of zones without traffic idle is not looked at.
+			// This avoids idle endpoints in zones without traffic.
 			r.Zones[i].Capacity++
 		}
 		if r.Endpoints() > 9 {
@@ -184,7 +183,7 @@ func TestRebalanceMovesNoMoreThanNeeded(t *testing.T) {
 	})
 }
 
-// history is a Service through time.
+// history is a Service over time.
 type history struct {
 	zones     []allocate.Zone
 	endpoints []allocate.Endpoint
@@ -205,7 +204,7 @@ func (h *history) region() allocate.Region {
 	return r
 }
 
-// event changes something, as clusters do.
+// event changes nodes or endpoints, as happens in clusters.
 func (h *history) event(t *rapid.T) {
 	zone := rapid.IntRange(0, len(h.zones)-1).Draw(t, "zone")
 	switch rapid.SampledFrom([]string{"up", "up", "down", "roll", "node", "lose", "regain"}).Draw(t, "event") {
@@ -250,10 +249,9 @@ func (h *history) stop(t *rapid.T) {
 	}
 }
 
-// carriedOver is what the lazy rebalance has first: survivors keep the zones that
-// still are, and the new join their own zone. It is an independent reading, by
-// endpoint. possible is false where one cannot join: its zone has no group of its
-// own.
+// carriedOver returns the sets that the lazy rebalance tries first: survivors keep their remaining
+// zones, and new endpoints join their own zone. It is a second implementation, by endpoint.
+// possible is false if an endpoint cannot join because its zone has no group of its own.
 func (h *history) carriedOver() (sets []allocate.ConsumerSet, possible bool) {
 	own := map[string]bool{}
 	there := func(zone string) bool {
@@ -281,9 +279,8 @@ func (h *history) carriedOver() (sets []allocate.ConsumerSet, possible bool) {
 	return sets, possible
 }
 
-// Through any events Survivors, Allocate and Assign agree: a plan that is kept
-// keeps the survivors, one that can be kept is, and no overload reaches the
-// threshold.
+// Through any events Survivors, Allocate and Assign agree: a plan that is kept keeps the survivors,
+// a plan that can be kept is kept, and no overload reaches the threshold.
 func TestChainsOfEvents(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		b := dividingBounds().Draw(t, "bound")
@@ -302,7 +299,7 @@ func TestChainsOfEvents(t *testing.T) {
 	})
 }
 
-// step allocates and assigns once, and checks what came of it.
+// step allocates and assigns once, and checks the result.
 func (h *history) step(t *rapid.T, planner *allocate.Planner, b *allocate.Bound) {
 	r := h.region()
 	before := slices.Clone(h.endpoints)
@@ -325,7 +322,7 @@ func (h *history) step(t *rapid.T, planner *allocate.Planner, b *allocate.Bound)
 			}
 		}
 	}
-	// Weights are lost in carry, so only plans without can be foretold.
+	// carry loses weights, so only plans without them can be predicted.
 	if h.state == allocate.Allocated && possible && divided(before, r) && !b.Algorithm.Weighted() && (outcome.Rule == allocate.RulePlanned || outcome.Rule == allocate.RuleOverload) {
 		var was allocate.Plan
 		list := slices.Clone(h.endpoints)
@@ -348,7 +345,7 @@ func divided(endpoints []allocate.Endpoint, r allocate.Region) bool {
 	})
 }
 
-// carry is carriedOver for the endpoints as they were.
+// carry calls carriedOver with earlier endpoints.
 func (h *history) carry(before []allocate.Endpoint) ([]allocate.ConsumerSet, bool) {
 	was := history{zones: h.zones, endpoints: before}
 	return was.carriedOver()

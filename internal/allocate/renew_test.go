@@ -11,8 +11,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// After an outage of zone b a plan below the threshold is kept in which endpoints of a
-// and c are still lent to it. Asked to renew, each zone gets its own back.
+// After an outage of zone b, a plan below the threshold is kept, although it still lends endpoints
+// of a and c to b. Renew gives each zone its own endpoints back.
 func TestRenew(t *testing.T) {
 	var endpoints []allocate.Endpoint
 	for _, zone := range []string{"a", "b", "c"} {
@@ -41,7 +41,7 @@ func TestRenew(t *testing.T) {
 		if moved, err := allocate.Assign(plan, again); err != nil || moved != 1 {
 			t.Errorf("%s: %d endpoints move, %v", algorithm, moved, err)
 		}
-		// It is done once.
+		// A second renewal changes nothing.
 		previous.Plan = allocate.Survivors(again)
 		if _, outcome, err = allocate.Allocate(r, intent, previous); err != nil || outcome.Rule != allocate.RuleKept {
 			t.Errorf("%s: again %s, %v", algorithm, outcome.Rule, err)
@@ -49,7 +49,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// More traffic in its zone is not worth what leaves its node.
+// More traffic in its zone does not justify less traffic on its node.
 func TestRenews(t *testing.T) {
 	kept := allocate.Figures{InZone: 0.8, SameNode: 0.5}
 	for _, test := range []struct {
@@ -67,8 +67,8 @@ func TestRenews(t *testing.T) {
 	}
 }
 
-// To renew never makes a plan that scores less, and keeps the previous one as it is
-// unless it is better by the margin.
+// Renew never gives a plan with a lower score. It keeps the previous plan as it is unless the new
+// one is better by the margin.
 func TestRenewNeverCosts(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		r := regions(4, 12).Draw(t, "region")
@@ -97,7 +97,7 @@ func TestRenewNeverCosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !tiers.Hard() { // which may leave zones without an endpoint
+		if !tiers.Hard() { // hard tiers may leave zones without an endpoint
 			checkPlan(t, r, after, renewed)
 		}
 		score := func(o allocate.Outcome) float64 { return allocate.DefaultWeights().Score(o.Figures, 1) }
@@ -110,8 +110,8 @@ func TestRenewNeverCosts(t *testing.T) {
 	})
 }
 
-// Endpoints of which nobody knows where they are do not lie idle where regions are a
-// preference, and do not take it from the others; what is decided stays.
+// Where regions are a preference, endpoints in an unknown zone do not lie idle and do not take
+// endpoints from others. Planning again gives the same plan.
 func TestRegionOfEndpointsWithoutZone(t *testing.T) {
 	intent := allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Region, topology.Anywhere}, Bound: bound(allocate.Optimal)}
 	r := region(t, "a@e=2/2 b@e=1/1 c@w=2/2 gone=0/1")
@@ -123,7 +123,7 @@ func TestRegionOfEndpointsWithoutZone(t *testing.T) {
 	checkPlan(t, r, plan, outcome)
 	for _, g := range plan.Groups {
 		if !slices.ContainsFunc(g.Consumers, func(c allocate.Consumer) bool { return slices.Contains([]string{"a", "b", "c"}, plan.Zones[c.Zone]) }) {
-			t.Errorf("endpoints that nobody uses: %s", render(plan))
+			t.Errorf("unused endpoints: %s", render(plan))
 		}
 	}
 	first := render(plan)
@@ -133,9 +133,9 @@ func TestRegionOfEndpointsWithoutZone(t *testing.T) {
 	}
 }
 
-// Where what regions keep is too much for the whole, they plan anew, each for itself, before
-// all zones are divided as one: what is decided then stays.
-func TestRegionsPlanAnewBeforeTheyAreGivenUp(t *testing.T) {
+// If the kept plans of the regions overload the whole, each region first makes a new plan for
+// itself. Only then are all zones divided as one. Planning again gives the same plan.
+func TestRegionsReplanBeforeTheyAreJoined(t *testing.T) {
 	intent := allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Region, topology.Anywhere}, Bound: bound(allocate.Optimal)}
 	r := region(t, "a@e=1/4 b@e=2/0 gone@w=0/1")
 	endpoints := []allocate.Endpoint{
@@ -162,7 +162,7 @@ func TestRegionsPlanAnewBeforeTheyAreGivenUp(t *testing.T) {
 	}
 }
 
-// An algorithm without weights cannot go on from a plan that has some.
+// An algorithm without weights cannot keep a plan with weights.
 func TestWeightsAreNotKept(t *testing.T) {
 	r := region(t, "a=2/1 b=2/1 c=2/4")
 	plan, outcome, err := allocate.Allocate(r, allocate.Intent{Bound: bound(allocate.Flow)}, allocate.Previous{})

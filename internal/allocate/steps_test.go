@@ -12,17 +12,17 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// steps is a second model of the proposal's algorithms: their steps one after the
-// other, one endpoint at a time, with whole numbers only. Zones are numbered in the
-// order of their names and all have traffic.
+// steps is a second implementation of the proposal's algorithms: it follows their steps one
+// endpoint at a time, with whole numbers only. Zones are numbered in the order of their names and
+// all have traffic.
 type steps struct {
 	endpoints []int // of each zone
-	// expected is what each zone expects, in parts of an endpoint. An endpoint has
-	// as many parts as the region has capacity, so that no share is a fraction.
+	// expected has the expected endpoints of each zone, in parts of an endpoint. An endpoint has as
+	// many parts as the region has capacity, so that no share is a fraction.
 	expected []int
 	one      int // the parts of an endpoint
 	count    int // of all endpoints
-	weight   int // that stands for 1
+	weight   int // the parts that stand for a weight of 1
 
 	group  [][]int // the members of each zone's own group, by home zone
 	givers []int   // the queue of zones that may give
@@ -63,7 +63,7 @@ func sum(numbers []int) (total int) {
 	return total
 }
 
-// below reports whether so many members are loaded below 1.5 by what is expected.
+// below reports whether the load of so many members is below 1.5.
 func (s *steps) below(expected, members int) bool {
 	return members > 0 && 2*expected < 3*members*s.one
 }
@@ -72,12 +72,13 @@ func (s *steps) mayGive(z int) bool {
 	return s.group[z][z] > 0 && s.below(s.expected[z], sum(s.group[z])-1)
 }
 
-// spare is what the zone has more than expected, in parts, and lack what it has less.
+// spare returns the parts that the zone has beyond the expected ones, and lack the parts that it
+// misses.
 func (s *steps) spare(z int) int { return sum(s.group[z])*s.one - s.expected[z] }
 func (s *steps) lack(z int) int  { return -s.spare(z) }
 
-// firstGiver has the lowest load after giving one away, of those in the queue that
-// are allowed. It is -1 if there is none.
+// firstGiver returns the allowed giver of the queue with the lowest load after giving one endpoint
+// away, or -1.
 func (s *steps) firstGiver(allowed func(z int) bool) int {
 	first := -1
 	for _, z := range s.givers {
@@ -93,8 +94,8 @@ func (s *steps) firstGiver(allowed func(z int) bool) int {
 
 func anyGiver(int) bool { return true }
 
-// give takes one of the giver's own endpoints out of its group and puts it into
-// another. The giver goes back into the queue if it may.
+// give moves one of the giver's own endpoints out of its group into another. The giver goes back
+// into the queue if it may give again.
 func (s *steps) give(giver int, to []int) {
 	s.group[giver][giver]--
 	to[giver]++
@@ -103,7 +104,7 @@ func (s *steps) give(giver int, to []int) {
 	}
 }
 
-// receivers are the zones in the order of their loads, the highest first.
+// receivers returns the zones in the order of their loads, the highest first.
 func (s *steps) receivers() []int {
 	var zones []int
 	for z := range s.group {
@@ -119,7 +120,7 @@ func (s *steps) receivers() []int {
 	return zones
 }
 
-// own are the groups that one zone each consumes.
+// own returns the groups with one consumer zone each.
 func (s *steps) own() (groups []stepGroup) {
 	for z := range s.group {
 		weights := s.nothing()
@@ -129,7 +130,7 @@ func (s *steps) own() (groups []stepGroup) {
 	return groups
 }
 
-// local returns no groups for balanced.
+// local returns no groups if the result is balanced.
 func (s *steps) local() []stepGroup {
 	// 1. The zones at or above the threshold.
 	for _, receiver := range s.receivers() {
@@ -162,12 +163,12 @@ func (s *steps) local() []stepGroup {
 	}
 }
 
-// localShared returns no groups for balanced.
+// localShared returns no groups if the result is balanced.
 func (s *steps) localShared() []stepGroup {
 	if s.count < len(s.endpoints) {
 		return nil
 	}
-	// 1. What is needed.
+	// 1. The needs.
 	merged, mergedWeights, mergedExpected := s.nothing(), s.nothing(), 0
 	needs := s.nothing()
 	for z, endpoints := range s.endpoints {
@@ -182,7 +183,7 @@ func (s *steps) localShared() []stepGroup {
 	if mergedExpected > 0 {
 		mergedNeeds = max(1, (2*mergedExpected+s.one)/(2*s.one))
 	}
-	// 2. Each gets what it needs.
+	// 2. Each zone gets its need.
 	for range mergedNeeds {
 		giver := s.firstGiver(anyGiver)
 		if giver < 0 {
@@ -241,7 +242,7 @@ func (s *steps) localShared() []stepGroup {
 			s.give(giver, shared)
 		}
 	}
-	// 4. What givers still have to spare.
+	// 4. The rest of the givers' spare endpoints.
 	for len(receivers) > 0 {
 		giver := s.firstGiver(anyGiver)
 		if giver < 0 || s.spare(giver) < s.one {
@@ -302,7 +303,7 @@ func (s *steps) localWeighted() []stepGroup {
 	return append(s.own(), shared...)
 }
 
-// localOpt shares what is beyond whole endpoints among all.
+// localOpt shares all endpoints beyond whole ones among all zones.
 func (s *steps) localOpt() []stepGroup {
 	rest, needs := s.nothing(), s.nothing()
 	for z, endpoints := range s.endpoints {
@@ -319,8 +320,8 @@ func (s *steps) localOpt() []stepGroup {
 	return append(s.own(), global)
 }
 
-// fill moves whole endpoints to the zones that need them, both in the order of
-// names and a giver being emptied before the next.
+// fill moves whole endpoints to the zones that need them, both in the order of names. It empties a
+// giver before the next.
 func (s *steps) fill(needs, rest []int) {
 	for receiver := range needs {
 		for giver := range rest {
@@ -332,9 +333,9 @@ func (s *steps) fill(needs, rest []int) {
 	}
 }
 
-// literal are the groups that the steps of an algorithm give, by consumers: see
-// delivered. There are none for balanced.
-func literal(algorithm allocate.Algorithm, capacity, endpoints []int) map[string][]int {
+// expectedGroups returns the groups that the steps of an algorithm give, by consumers, as
+// plannedGroups does. It returns none if the result is balanced.
+func expectedGroups(algorithm allocate.Algorithm, capacity, endpoints []int) map[string][]int {
 	s := newSteps(capacity, endpoints)
 	var groups []stepGroup
 	switch algorithm {
@@ -375,10 +376,10 @@ func add(byConsumers map[string][]int, consumers string, members []int) {
 	}
 }
 
-// overloaded reports whether an endpoint has 1.5 times the even share or more; such
-// a plan of no algorithm is used.
+// overloaded reports whether an endpoint has 1.5 times the even share or more. No algorithm uses
+// such a plan.
 func (s *steps) overloaded(groups []stepGroup) bool {
-	width := s.nothing() // of what each zone consumes, by weight
+	width := s.nothing() // consumed endpoints by zone, by weight
 	for _, g := range groups {
 		for z, weight := range g.weights {
 			width[z] += weight * sum(g.members)
@@ -398,9 +399,9 @@ func (s *steps) overloaded(groups []stepGroup) bool {
 	return false
 }
 
-// delivered are the groups of the package's plan, by consumers and without those
-// that all zones share for want of a plan.
-func delivered(t testing.TB, planner *allocate.Planner, algorithm allocate.Algorithm, capacity, endpoints []int) map[string][]int {
+// plannedGroups returns the groups of the package's plan, by consumers. It returns none if the
+// result is balanced.
+func plannedGroups(t testing.TB, planner *allocate.Planner, algorithm allocate.Algorithm, capacity, endpoints []int) map[string][]int {
 	var r allocate.Region
 	for z := range capacity {
 		r.Zones = append(r.Zones, allocate.Zone{Name: string(rune('a' + z)), Capacity: float64(capacity[z]), Endpoints: endpoints[z]})
@@ -430,8 +431,8 @@ func delivered(t testing.TB, planner *allocate.Planner, algorithm allocate.Algor
 // stepCases calls visit for every case of a set.
 type stepCases func(visit func(capacity, endpoints []int))
 
-// publishedCases are drawn from the published data set: three zones with 1 to 10
-// nodes and up to 100 endpoints each, both in ascending order.
+// publishedCases draws cases as in the published data set: three zones with 1 to 10 nodes and up to
+// 100 endpoints each, both in ascending order.
 func publishedCases(count int) stepCases {
 	return func(visit func(capacity, endpoints []int)) {
 		random := rand.New(rand.NewPCG(1, 1))
@@ -444,7 +445,7 @@ func publishedCases(count int) stepCases {
 	}
 }
 
-// allCases are all of three zones with up to so many nodes and endpoints each.
+// allCases visits all cases of three zones with up to so many nodes and endpoints each.
 func allCases(nodes, most int) stepCases {
 	return func(visit func(capacity, endpoints []int)) {
 		for i := range nodes * nodes * nodes {
@@ -456,7 +457,7 @@ func allCases(nodes, most int) stepCases {
 	}
 }
 
-// manyZones are cases of two to six zones, some of which have no endpoints.
+// manyZones draws cases of two to six zones. Some zones have no endpoints.
 func manyZones(count int) stepCases {
 	return func(visit func(capacity, endpoints []int)) {
 		random := rand.New(rand.NewPCG(2, 1))
@@ -481,7 +482,7 @@ func draw(random *rand.Rand, count, least, most int) []int {
 	return numbers
 }
 
-// The plans of the proposal's algorithms are those of its steps, group by group.
+// The proposal's algorithms give the groups of its steps.
 func TestPlansFollowTheSteps(t *testing.T) {
 	sample, nodes, most := 4_000, 4, 5
 	if os.Getenv("E2E_SOAK") != "" {
@@ -501,8 +502,8 @@ func TestPlansFollowTheSteps(t *testing.T) {
 				cases, differ := 0, 0
 				set.cases(func(capacity, endpoints []int) {
 					cases++
-					want := literal(algorithm, capacity, endpoints)
-					got := delivered(t, &planner, algorithm, capacity, endpoints)
+					want := expectedGroups(algorithm, capacity, endpoints)
+					got := plannedGroups(t, &planner, algorithm, capacity, endpoints)
 					if !maps.EqualFunc(got, want, slices.Equal[[]int]) {
 						if differ++; differ <= 5 {
 							t.Errorf("nodes %v, endpoints %v: groups %v, by the steps %v", capacity, endpoints, got, want)

@@ -27,8 +27,8 @@ func parseTiers(t testing.TB, list string) topology.Tiers {
 	return tiers
 }
 
-// nodes are places for clients and endpoints in a zone: a rack of the zone's own,
-// one that reaches into all zones, and two hosts in each.
+// nodes returns places for clients and endpoints in a zone: a rack of the zone's own, a rack that
+// spans all zones, and two hosts in each.
 func nodes(z allocate.Zone) []topology.Labels {
 	var all []topology.Labels
 	for _, rack := range []string{z.Name, "spread"} {
@@ -117,7 +117,7 @@ func TestNearestTriesAllPlaces(t *testing.T) {
 	})
 }
 
-// With a bound each region is divided by itself.
+// With a bound each region is divided on its own.
 func TestRegionsWithBound(t *testing.T) {
 	const below = "a@east=1/2 b@east=1/1 c@west=1/1"
 	for _, test := range []struct {
@@ -128,7 +128,7 @@ func TestRegionsWithBound(t *testing.T) {
 		{"each by itself", "zone,region,*", "a@east=1/4 b@east=1/0 c@west=1/2 d@west=1/2", allocate.RulePlanned, "a: 2a | b: 2a | c: 2c | d: 2d"},
 		{"each by itself, hard", "zone,region", "a@east=1/4 b@east=1/0 c@west=1/2 d@west=1/2", allocate.RulePlanned, "a: 2a | b: 2a | c: 2c | d: 2d"},
 		{"the region alone", "region,*", "a@east=1/4 b@east=1/0 c@west=1/2 d@west=1/2", allocate.RulePlanned, "a: 2a | b: 2a | c: 2c | d: 2d"},
-		// b is short of what west could give: 4 expect 2 each in the whole.
+		// b lacks endpoints that west could give: 4 endpoints expect 2 each in the whole.
 		{"soft crosses in need", "zone,region,*", "a@east=1/1 b@east=1/0 c@west=1/4 d@west=1/3", allocate.RulePlanned, "a: 1a 1d | b: 2c | c: 2c | d: 2d"},
 		{"soft crosses to a region without endpoints", "zone,region,*", "a@east=1/0 b@west=1/4", allocate.RulePlanned, "a: 2b | b: 2b"},
 		{"hard shares what it has", "zone,region", "a@east=1/1 b@east=1/0 c@west=1/4 d@west=1/4", allocate.RulePlanned, "a,b: 1a | c: 4c | d: 4d"},
@@ -157,7 +157,7 @@ func TestRegionsWithBound(t *testing.T) {
 	}
 }
 
-// A host is in one zone: where hosts are hard, no algorithm may use another zone.
+// A host is in one zone. If hosts are hard, no algorithm may use another zone.
 func TestHardHostsStayInTheirZone(t *testing.T) {
 	for _, tiers := range []string{"host", "zone,host"} {
 		plan, outcome, err := allocate.Allocate(region(t, "a=1/4 b=1/0"),
@@ -175,7 +175,7 @@ func TestHardHostsStayInTheirZone(t *testing.T) {
 	}
 }
 
-// Hard regions never cross; soft ones only if a region is not served by itself.
+// Hard regions never cross. Soft ones cross only if a region cannot serve itself.
 func TestRegionsCrossOnlyInNeed(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		r := anyRegion().Draw(t, "region")
@@ -218,8 +218,8 @@ func TestRegionsCrossOnlyInNeed(t *testing.T) {
 		if outcome.IsBalanced() || !crosses {
 			return
 		}
-		// There was a need if a region has no plan, or its plan is too much for
-		// its endpoints when the traffic of both is counted.
+		// Crossing is justified if a region has no plan, or its plan overloads its endpoints under
+		// the traffic of both regions.
 		var joined allocate.Plan
 		for _, part := range parts {
 			alone, partOutcome, err := allocate.Allocate(*part, allocate.Intent{Bound: b}, allocate.Previous{})
@@ -247,7 +247,7 @@ func TestRegionsCrossOnlyInNeed(t *testing.T) {
 	})
 }
 
-// A region is kept lazily by itself, and what is kept may not be overloaded.
+// Each region keeps its plan on its own; a kept plan may not be overloaded.
 func TestLazyRegions(t *testing.T) {
 	intent := allocate.Intent{Tiers: parseTiers(t, "zone,region,*"), Bound: bound(allocate.Local)}
 	list := endpoints("a1 a2 a3 a4 b1 b2 b3 b4 c1 c2 c3 c4 d1 d2 d3 d4")
@@ -260,15 +260,15 @@ func TestLazyRegions(t *testing.T) {
 	}
 	for _, test := range []struct {
 		region string
-		gone   int // endpoints of the end of the list
+		gone   int // endpoints removed from the end of the list
 		rule   allocate.Rule
 		want   string
 	}{
 		{"a@east=1/4 b@east=1/4 c@west=1/4 d@west=1/4", 0, allocate.RuleKept, "a: 4a | b: 4b | c: 4c | d: 4d"},
 		{"a@east=1/5 b@east=1/4 c@west=1/4 d@west=1/3", 1, allocate.RuleKept, "a: 5a | b: 4b | c: 4c | d: 3d"},
-		// d expects 3 of west and has 2; east stays as it is.
+		// d expects 3 of west and has 2; east keeps its plan.
 		{"a@east=1/4 b@east=1/4 c@west=1/4 d@west=1/2", 2, allocate.RulePlanned, "a: 4a | b: 4b | c: 3c | d: 1c 2d"},
-		// d expects 2.5 of west, and 3.25 of the whole: 2 are too few of that.
+		// d expects 2.5 of west, and 3.25 of the whole, for which 2 are too few.
 		{"a@east=1/4 b@east=1/4 c@west=1/4 d@west=1/1", 3, allocate.RulePlanned, "a: 3a | b: 3b | c: 4c | d: 1a 1b 1d"},
 	} {
 		previous := allocate.Previous{State: outcome.State, Plan: allocate.Survivors(list[:len(list)-test.gone])}
@@ -279,8 +279,8 @@ func TestLazyRegions(t *testing.T) {
 	}
 }
 
-// Nodes, and domains of users, are there to choose from in one zone too; and a hard
-// request holds for zones that may come.
+// One zone still leaves a choice of nodes and of custom domains. A hard request stays in force for
+// zones that may come.
 func TestOneZoneWithFinerTiers(t *testing.T) {
 	for _, intent := range []allocate.Intent{
 		{Tiers: topology.Tiers{topology.Hostname, topology.Zone, topology.Anywhere}},
