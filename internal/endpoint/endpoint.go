@@ -1,12 +1,12 @@
 // Package endpoint is the one model of an endpoint. It reads endpoints from EndpointSlices and
-// EndpointGroups, says which of two endpoints with one address counts, and chooses the endpoints
+// EndpointGroups, decides which of two endpoints with one address counts, and chooses the endpoints
 // of groups that a client uses.
 //
 // # Which of two counts
 //
 // Two endpoints have one address while the address passes from one pod to another, and while
 // Kubernetes moves an endpoint from one slice to another. The controller, the proxy, the DNS server
-// and vicinity explain take the same one of them:
+// and vicinity explain all take the same one:
 //
 //  1. an endpoint that stays before one that terminates, even if the one that terminates is ready
 //     and the other is not: the address belongs to the pod that stays
@@ -15,8 +15,8 @@
 //  4. the endpoint in the first slice or group by name
 //  5. the first endpoint in the slice or group
 //
-// State decides the first three. Readers get the rest by going through Slices in order, and by
-// taking another endpoint only if its State is Before that of the one that they have.
+// State decides the first three. Readers get the other two by reading Slices in order, and by
+// replacing an endpoint only if the State of the new one is Before the State of the old one.
 //
 // # Which a client uses
 //

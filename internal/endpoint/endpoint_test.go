@@ -6,7 +6,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// The states are in the order in which endpoints with one address count.
+// The states are in order of precedence among endpoints with one address.
 func TestStates(t *testing.T) {
 	yes, no := true, false
 	conditions := func(ready, serving, terminating *bool) discoveryv1.EndpointConditions {
@@ -14,7 +14,7 @@ func TestStates(t *testing.T) {
 	}
 	ordered := []struct {
 		name                        string
-		conditions                  []discoveryv1.EndpointConditions // that say the same
+		conditions                  []discoveryv1.EndpointConditions // all with the same meaning
 		ready, serving, terminating bool
 	}{
 		{"ready", []discoveryv1.EndpointConditions{conditions(&yes, &yes, &no), conditions(nil, nil, nil)}, true, true, false},

@@ -12,8 +12,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// FuzzChoose reads a group as the DNS server does: it says of each address that a client asks about
-// whether it is used, the same in whichever order they are, and leaves the client nothing only where hard tiers ask for that.
+// FuzzChoose reads a group as the DNS server does. The choice covers each requested address, does
+// not depend on their order, and is empty only where hard tiers ask for that.
 func FuzzChoose(f *testing.F) {
 	for _, spec := range []string{
 		`{"addressType":"IPv4","endpoints":[{"address":"10.1.0.1","zone":"a"},{"address":"10.1.0.2","zone":"b"}],"consumers":[{"zone":"a"}],"tiers":["topology.kubernetes.io/zone","*"]}`,

@@ -154,7 +154,7 @@ func (c *Chooser) Choose(s *Set, client Client, addresses []netip.Addr) Chosen {
 	return chosen
 }
 
-// Choose chooses once.
+// Choose chooses with a new Chooser.
 func (s *Set) Choose(client Client, addresses []netip.Addr) Chosen {
 	return new(Chooser).Choose(s, client, addresses)
 }

@@ -12,8 +12,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// endpoint reads "1@a1": the address 10.0.0.1 on the node a1 in the zone a, or of an unknown
-// node in the zone if that has one letter.
+// endpoint reads "1@a1": the address 10.0.0.1 on the node a1 in the zone a. A single letter is a
+// zone: "1@a" is on an unknown node of the zone a.
 func endpoint(text string) v1alpha1.GroupEndpoint {
 	number, node, _ := strings.Cut(text, "@")
 	e := v1alpha1.GroupEndpoint{Address: "10.0.0." + number, Node: node}
@@ -26,8 +26,8 @@ func endpoint(text string) v1alpha1.GroupEndpoint {
 	return e
 }
 
-// group reads endpoints, and after an arrow zones that use them, zones that they are kept
-// from as "!b", and tiers as "tiers=rack,*".
+// group reads endpoints and, after an arrow, the zones that use them, the zones that they are
+// hidden from as "!b", and tiers as "tiers=rack,*".
 func group(name, text string) *v1alpha1.EndpointGroup {
 	g := &v1alpha1.EndpointGroup{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
 	g.Spec.AddressType = corev1.IPv4Protocol
@@ -47,8 +47,8 @@ func group(name, text string) *v1alpha1.EndpointGroup {
 	return g
 }
 
-// Endpoints that no group has yet, and clients of which nothing is known, are what only names
-// meet: rules are made of groups, on a node. What both share is tested with the rules.
+// Only the DNS server meets endpoints that no group has yet, and unknown clients: the proxy makes
+// its rules from groups, for a known node. The tests of its rules cover the common part.
 func TestChoose(t *testing.T) {
 	const zone, host = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 	onA1 := Client{Node: "a1", Zone: "a", Labels: map[string]string{"rack": "r1"}}
@@ -57,7 +57,7 @@ func TestChoose(t *testing.T) {
 		client Client
 		groups []string
 		slices string
-		want   string // of all addresses
+		want   string // the chosen addresses, or all
 		tier   string
 	}{
 		{name: "a plan", client: onA1, groups: []string{"1@a1 -> a !b", "2@b1 -> b !a"}, want: "1"},
@@ -121,7 +121,7 @@ func TestChoose(t *testing.T) {
 func TestNoGroupsOfTheFamily(t *testing.T) {
 	known := NewSet(corev1.IPv4Protocol, []*v1alpha1.EndpointGroup{group("g", "1@a1 ->")}, map[netip.Addr]*v1alpha1.GroupEndpoint{netip.MustParseAddr("10.0.0.2"): {}})
 	if !known.Knows(netip.MustParseAddr("10.0.0.1")) || known.Knows(netip.MustParseAddr("10.0.0.2")) {
-		t.Error("it knows other addresses than those of its groups")
+		t.Error("Knows does not report exactly the addresses of groups")
 	}
 	if got := NewSet(corev1.IPv6Protocol, []*v1alpha1.EndpointGroup{group("g", "1@a1 ->")}, nil); got != nil {
 		t.Errorf("got %v", got)

@@ -63,7 +63,7 @@ func (t *clientTiers) reaches(i int, e *v1alpha1.GroupEndpoint) bool {
 	case key == topology.Zone:
 		return e.Zone == own
 	case key == topology.Hostname:
-		// Groups leave out a hostname that is the node's name.
+		// Groups omit a hostname that equals the node's name.
 		if given {
 			return domain == own
 		}

@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// Keys that Kubernetes itself gives a meaning.
+// Keys with a meaning in Kubernetes.
 const (
 	Hostname = "kubernetes.io/hostname"
 	Zone     = "topology.kubernetes.io/zone"
@@ -95,7 +95,7 @@ func (t Tiers) Hard() bool {
 	return len(t) > 0 && t[len(t)-1] != Anywhere
 }
 
-// String is the form that ParseTiers reads.
+// String returns the form that ParseTiers reads.
 func (t Tiers) String() string {
 	return strings.Join(t, ",")
 }

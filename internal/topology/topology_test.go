@@ -37,7 +37,7 @@ func TestParseTiers(t *testing.T) {
 	}
 }
 
-func TestTiersThatMakeNoSense(t *testing.T) {
+func TestInvalidTiers(t *testing.T) {
 	for _, test := range []struct {
 		list, want string
 	}{

@@ -81,7 +81,7 @@ type Judge interface {
 	Judge(ctx context.Context, r *Request) (Verdict, error)
 }
 
-// Options are what a webhook depends on.
+// Options configure a webhook.
 type Options struct {
 	// Webhook is its name in metrics and logs.
 	Webhook   string
@@ -125,7 +125,7 @@ func Register(mgr manager.Manager, path string, newJudge func() Judge, o Options
 	mgr.GetWebhookServer().Register(path, New(newJudge, o))
 }
 
-// New makes a handler of reviews. A Judge of newJudge has one request at a time.
+// New returns a handler of reviews. Each Judge that newJudge returns handles one request at a time.
 func New(newJudge func() Judge, o Options) http.Handler {
 	o.Complaint = cmp.Or(o.Complaint, "Write is not judged in full")
 	o.Unjudged = cmp.Or(o.Unjudged, Degraded)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// review is a review of objects in JSON, of which one that is empty is left out.
+// review returns a review of objects in JSON. It leaves out an empty object.
 func review(t *testing.T, operation admissionv1.Operation, object, stored string, change ...func(*admissionv1.AdmissionRequest)) string {
 	t.Helper()
 	request := &admissionv1.AdmissionRequest{UID: "1", Operation: operation, Namespace: "shop", Name: "web"}
@@ -42,7 +42,7 @@ func review(t *testing.T, operation admissionv1.Operation, object, stored string
 	return string(text)
 }
 
-// bench is a webhook with what it counts and logs.
+// bench is a webhook with its metrics and log lines.
 type bench struct {
 	handler  http.Handler
 	registry *prometheus.Registry
@@ -61,7 +61,7 @@ func newBench(t *testing.T, judge func() Judge, o Options) *bench {
 	return b
 }
 
-// answer is the answer to a review, which must be one whatever the review is.
+// answer returns the answer to a review. Every review must get one, even an invalid one.
 func (b *bench) answer(t *testing.T, review string) *admissionv1.AdmissionResponse {
 	t.Helper()
 	recorder := httptest.NewRecorder()
@@ -77,7 +77,7 @@ func (b *bench) answer(t *testing.T, review string) *admissionv1.AdmissionRespon
 	return got.Response
 }
 
-// counted are the series of requests.
+// counted returns the labels of the counted requests.
 func (b *bench) counted(t *testing.T) string {
 	t.Helper()
 	families, err := b.registry.Gather()
@@ -97,9 +97,9 @@ func (b *bench) counted(t *testing.T) string {
 	return strings.Join(series, " ")
 }
 
-// says is a judge of writes that always says the same.
-func says(said Verdict, err error) func() Judge {
-	return OfWrites(func(context.Context, Write[corev1.Service]) (Verdict, error) { return said, err })
+// says returns a judge of writes with a fixed verdict.
+func says(verdict Verdict, err error) func() Judge {
+	return OfWrites(func(context.Context, Write[corev1.Service]) (Verdict, error) { return verdict, err })
 }
 
 func TestVerdicts(t *testing.T) {
@@ -125,8 +125,8 @@ func TestVerdicts(t *testing.T) {
 		{"its own result", says(Verdict{Result: Skipped}, nil), review(t, admissionv1.Create, object, ""), "", nil, "skipped", ""},
 		{"a deletion", says(never, nil), review(t, admissionv1.Delete, "", object), "", nil, "allowed", ""},
 		{"a subresource", says(never, nil), subresource, "", nil, "allowed", ""},
-		{"not all is known", says(Verdict{}, errors.New("no list")), review(t, admissionv1.Create, object, ""), "", nil, "degraded", "no list"},
-		{"faults although not all is known", says(Verdict{Faults: []string{"one"}}, errors.New("no list")), review(t, admissionv1.Create, object, ""), "one", nil, "refused", "no list"},
+		{"lacks facts", says(Verdict{}, errors.New("no list")), review(t, admissionv1.Create, object, ""), "", nil, "degraded", "no list"},
+		{"faults, but lacks facts", says(Verdict{Faults: []string{"one"}}, errors.New("no list")), review(t, admissionv1.Create, object, ""), "one", nil, "refused", "no list"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, test.judge, Options{OnFailure: FailOpen})
@@ -150,7 +150,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// A failure is logged and answered by the policy of the webhook.
+// The webhook's policy answers a failure, which is also logged.
 func TestFailurePolicies(t *testing.T) {
 	const object = `{"metadata":{"name":"web"}}`
 	create := review(t, admissionv1.Create, object, "")
@@ -203,7 +203,7 @@ func TestFailurePolicies(t *testing.T) {
 	}
 }
 
-// recording judges note what they are given.
+// recording is a judge that records its calls.
 type recording struct {
 	requests []Request
 	read     []string
@@ -251,7 +251,7 @@ func TestRequestsAreReadWhole(t *testing.T) {
 	}
 }
 
-// Who is denied for now is told what to do, and programs what for.
+// A temporary denial says what to do, and gives programs the cause.
 func TestDenials(t *testing.T) {
 	create := review(t, admissionv1.Create, `{"metadata":{"name":"web"}}`, "")
 	full := TryAgain("the budget is used up")

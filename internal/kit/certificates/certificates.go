@@ -105,11 +105,11 @@ func (c *Certificates) Ready(*http.Request) error {
 	return err
 }
 
-// Register has a manager make, renew and load the certificates.
+// Register makes a manager create, renew and load the certificates.
 func (c *Certificates) Register(mgr manager.Manager) error {
 	folder, err := os.MkdirTemp("", "vicinity-certificates-")
 	if err != nil {
-		return fmt.Errorf("making a folder for the rotator's mark: %w", err)
+		return fmt.Errorf("making a folder for the rotator's certificate: %w", err)
 	}
 	o := c.options
 	r := &rotator.CertRotator{

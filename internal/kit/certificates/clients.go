@@ -68,7 +68,7 @@ func (c *Clients) authorities() *x509.CertPool {
 	return c.pool
 }
 
-// verifyClient accepts a client with a certificate of the authorities, and the process itself.
+// verifyClient accepts a client with a certificate of the authorities, and this process itself.
 func (c *Certificates) verifyClient(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("the client shows no certificate")

@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// issue makes a certificate, of its own authority if none is given.
+// issue returns a certificate, signed by the given authority or by itself.
 func issue(t *testing.T, by *tls.Certificate) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -113,13 +113,13 @@ func TestClientsAreKnown(t *testing.T) {
 		}
 	}
 	if _, err := ReadClients(filepath.Join(folder, "none"), logr.Discard()); err == nil {
-		t.Error("a file that is not there is read")
+		t.Error("a missing file gives no error")
 	}
 	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if clients.authorities() != clients.pool {
-		t.Error("a file without a certificate takes the authorities away")
+		t.Error("a file without a certificate removes the authorities")
 	}
 	if _, err := ReadClients(file, logr.Discard()); err == nil || !strings.Contains(err.Error(), "has no certificate in PEM") {
 		t.Errorf("a file without a certificate: %v", err)
@@ -146,14 +146,14 @@ func TestAuthoritiesOfClientsChange(t *testing.T) {
 			t.Errorf("a certificate of an authority in the file: %v", err)
 		}
 		if err := shows(now.out); err == nil {
-			t.Error("a certificate of an authority that is not in the file is taken")
+			t.Error("a certificate of an authority that is not in the file is accepted")
 		}
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	if err := shows(second); err != nil {
-		t.Errorf("the file is away: %v", err)
+		t.Errorf("without the file: %v", err)
 	}
 	if err := shows(second); err != nil || len(logged) != 1 || !strings.Contains(logged[0], "stay trusted") || !strings.Contains(logged[0], file) {
 		t.Errorf("the log about the missing file is %q, want one line: %v", logged, err)
@@ -163,11 +163,11 @@ func TestAuthoritiesOfClientsChange(t *testing.T) {
 		t.Errorf("the log about the file's return is %q: %v", logged, err)
 	}
 	if err := c.verifyClient(tls.ConnectionState{}); err == nil {
-		t.Error("a client without a certificate is taken")
+		t.Error("a client without a certificate is accepted")
 	}
 }
 
-// The controller connects to its own webhooks to see whether it is ready, and is no stranger there.
+// The readiness check of the controller connects to its own webhooks, which accept it.
 func TestReadinessWithClients(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	authority := issue(t, nil)
@@ -197,7 +197,7 @@ func TestReadinessWithClients(t *testing.T) {
 	check := c.Serving(listener.Addr().(*net.TCPAddr).Port)
 	request := httptest.NewRequest(http.MethodGet, "/readyz", nil)
 	if err := check(request); err == nil || <-seen == nil {
-		t.Error("without a certificate it is ready")
+		t.Error("ready without a certificate")
 	}
 	c.current.Store(issue(t, issue(t, nil)))
 	if err := errors.Join(check(request), <-seen); err != nil {
@@ -207,11 +207,11 @@ func TestReadinessWithClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := check(request); err == nil {
-		t.Error("without a server it is ready")
+		t.Error("ready without a server")
 	}
 }
 
-// secretOf is a Secret with a certificate.
+// secretOf returns a Secret with a certificate.
 func secretOf(t *testing.T, certificate *tls.Certificate) *corev1.Secret {
 	t.Helper()
 	key, err := x509.MarshalECPrivateKey(certificate.PrivateKey.(*ecdsa.PrivateKey))
@@ -229,7 +229,7 @@ func TestRenewal(t *testing.T) {
 	c := &Certificates{}
 	l := &loader{certificates: c, folder: t.TempDir(), log: logr.Discard()}
 	if _, err := c.get(nil); err == nil {
-		t.Error("a certificate is served before there is one")
+		t.Error("a certificate is served before the Secret has one")
 	}
 	first, second := issue(t, nil), issue(t, nil)
 	for _, step := range []struct {
@@ -253,8 +253,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// serve serves webhooks with the certificates of a loader. The function that it returns calls them by a new connection, as a client
-// that trusts one authority.
+// serve serves webhooks with the certificates of a loader. The returned function calls them by a
+// new connection, as a client that trusts one authority.
 func serve(t *testing.T, c *Certificates) (call func(authority *tls.Certificate) error) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -30,7 +30,7 @@ type loader struct {
 	log          logr.Logger
 }
 
-// NeedLeaderElection has the loader run in all replicas.
+// NeedLeaderElection makes the loader run in all replicas.
 func (*loader) NeedLeaderElection() bool { return false }
 
 // Start watches the Secret until the context ends.
@@ -66,7 +66,7 @@ func (l *loader) Start(ctx context.Context) error {
 
 var errGone = errors.New("webhooks are served while this process lives, but the next one cannot start without the Secret: create it with \"helm upgrade\"")
 
-// gone logs that the Secret was deleted, which has no effect until a process starts.
+// gone logs that the Secret was deleted. That has no effect until a process starts.
 func (l *loader) gone(any) {
 	l.log.Error(errGone, "Secret of the certificate is gone", "secret", l.certificates.options.Secret)
 }

@@ -18,7 +18,7 @@ type Clock struct {
 	took          time.Duration
 }
 
-// Wrap makes a transport that notes the time of each answer.
+// Wrap returns a transport that notes the time of each answer.
 func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		begun := time.Now()

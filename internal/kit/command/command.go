@@ -1,10 +1,8 @@
-// Package command is what the programs for people have in common: how a command reports
-// errors, prints help and tables, and ends.
+// Package command is the common part of the programs for users: how a command reports errors,
+// prints help and tables, and ends.
 //
-// Output goes to standard output and can be piped; everything said about it goes to
-// standard error. The exit code is 0 when the command did what was asked, 1 when it
-// failed, 2 when it was asked in a way that makes no sense, and 130 when it was
-// interrupted.
+// Output goes to standard output and can be piped; messages go to standard error. The exit code is
+// 0 for success, 1 for failure, 2 for wrong usage, and 130 for an interruption.
 package command
 
 import (
@@ -24,7 +22,7 @@ const (
 	ExitInterrupted = 130
 )
 
-// Streams are where a command reads from and writes to.
+// Streams are the input and outputs of a command.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -35,7 +33,7 @@ type ExitError struct {
 	Code int
 	Err  error
 
-	// usage says that the command was called in a way that makes no sense.
+	// usage reports that the command was called in a wrong way.
 	usage bool
 }
 
@@ -43,17 +41,17 @@ func (e *ExitError) Error() string { return e.Err.Error() }
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// UsageErrorf is an error about how the command was called. Errors of flags and
-// arguments that cobra finds are usage errors without it; it is for what a command
-// finds in their values.
+// UsageErrorf returns an error about wrong usage of the command. Errors of flags and arguments that
+// cobra finds count as usage errors without it; it is for invalid values that a command finds
+// itself.
 func UsageErrorf(format string, args ...any) error {
 	return &ExitError{Code: ExitUsage, Err: fmt.Errorf(format, args...), usage: true}
 }
 
-// Execute runs a program and turns its error, if any, into a message and a code.
+// Execute runs a program. It turns an error into a message and an exit code.
 func Execute(ctx context.Context, root *cobra.Command, args []string) int {
 	started := finish(root)
-	root.SetArgs(append([]string{}, args...)) // of nil it would take what the process was started with
+	root.SetArgs(append([]string{}, args...)) // cobra takes nil as the arguments of the process
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
@@ -77,10 +75,9 @@ func Execute(ctx context.Context, root *cobra.Command, args []string) int {
 	return code
 }
 
-// finish gives all commands the behaviour that cobra leaves to each: a command that
-// does not say which arguments it takes takes none, and one that only groups others
-// prints its help. It reports whether a command's own code has started to run: an
-// error before that is one of usage.
+// finish sets defaults for all commands: a command takes no arguments unless it declares them, and
+// a command that only groups others prints its help. started becomes true when a command's own code
+// runs: an error before that is a usage error.
 func finish(root *cobra.Command) (started *bool) {
 	started = new(bool)
 	root.InitDefaultHelpCmd()
@@ -89,7 +86,8 @@ func finish(root *cobra.Command) (started *bool) {
 		help.Args = helpArgs
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		// A mistyped command has none of the flags of the right one.
+		// Check the arguments first: a mistyped subcommand does not have the flags of the intended
+		// one.
 		if argsErr := cmd.ValidateArgs(cmd.Flags().Args()); argsErr != nil {
 			return argsErr
 		}
@@ -112,7 +110,7 @@ func finish(root *cobra.Command) (started *bool) {
 	return started
 }
 
-// Walk visits a command and all below it.
+// Walk visits a command and all its subcommands.
 func Walk(cmd *cobra.Command, visit func(*cobra.Command)) {
 	visit(cmd)
 	for _, child := range cmd.Commands() {
@@ -120,8 +118,7 @@ func Walk(cmd *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// NoArgs refuses arguments. One given to a command that has commands of its own was
-// meant to be one of them.
+// NoArgs refuses arguments. In a command with subcommands, an argument is a mistyped subcommand.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -145,7 +142,7 @@ func helpArgs(cmd *cobra.Command, args []string) error {
 	return NoArgs(found, rest)
 }
 
-// OneLine is the message of an error, which may join several, on one line.
+// OneLine returns the message of an error, which may join several, on one line.
 func OneLine(err error) string {
 	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
 	for i := range lines {

@@ -33,7 +33,7 @@ type Detector struct {
 	served atomic.Bool
 }
 
-// NewDetector makes a Detector of a discovery client.
+// NewDetector returns a Detector with a discovery client.
 func NewDetector(s server, log logr.Logger) *Detector { return &Detector{server: s, log: log} }
 
 // Served reports whether the API was served at the last look.

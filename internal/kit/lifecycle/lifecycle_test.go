@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// listing answers a discovery client.
+// listing is a discovery client with a fixed answer.
 type listing struct {
 	resources []string
 	err       error

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// cached is what a cache keeps of a pod, and whether it has all pods.
+// cached returns the cached form of a pod, and whether the cache has all pods.
 func cached(t *testing.T, options cache.Options, pod *corev1.Pod) (kept *corev1.Pod, all bool) {
 	t.Helper()
 	if len(options.ByObject) != 1 {
@@ -50,7 +50,7 @@ func aPod() *corev1.Pod {
 	}
 }
 
-// Features need different pods, and add what they need in any order.
+// Features add their needs in any order, and the greatest counts.
 func TestTheGreaterNeedWins(t *testing.T) {
 	for name, needs := range map[string][]Need{
 		"one":                    {Disruption},

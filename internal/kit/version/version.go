@@ -17,7 +17,7 @@ var (
 	committed string // the time of the revision
 )
 
-// Unknown is the version of a program that is no release.
+// Unknown is the version of a program that is not a release.
 const Unknown = "devel"
 
 // Build describes how a program was built.
@@ -43,7 +43,7 @@ func Read() Build {
 	return b
 }
 
-// Of reads build info, which is nil in a program built without modules.
+// Of reads build info. It is nil in a program built without modules.
 func Of(info *debug.BuildInfo) Build {
 	b := Build{
 		Version:  Unknown,

@@ -49,7 +49,7 @@ func (s *Set) add(p netip.Prefix) {
 	for n := len(s.prefixes); n > 0; n = len(s.prefixes) {
 		last := s.prefixes[n-1]
 		if last.Overlaps(p) {
-			return // the shorter one comes first
+			return // the shorter one sorts first
 		}
 		if p.Bits() == 0 || last.Bits() != p.Bits() {
 			break

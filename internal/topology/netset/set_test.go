@@ -19,7 +19,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-func TestSetsAreAsFewPrefixesAsCanBe(t *testing.T) {
+func TestSetsHaveTheFewestPrefixes(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		set  netset.Set
@@ -44,8 +44,8 @@ func TestSetsAreAsFewPrefixesAsCanBe(t *testing.T) {
 	}
 }
 
-// A set has the addresses that it was made of, whatever it is made of them.
-func TestSetsHaveWhatTheyWereMadeOf(t *testing.T) {
+// A set has exactly the addresses that it was made from.
+func TestSetsHaveTheirAddresses(t *testing.T) {
 	address := rapid.Custom(func(t *rapid.T) netip.Addr {
 		low := byte(rapid.IntRange(0, 31).Draw(t, "low"))
 		if rapid.Bool().Draw(t, "IPv6") {
@@ -77,7 +77,7 @@ func TestSetsHaveWhatTheyWereMadeOf(t *testing.T) {
 	})
 }
 
-func TestTextsThatAreTooLong(t *testing.T) {
+func TestTruncate(t *testing.T) {
 	set := netset.New(prefixes("10.0.0.1/32", "10.0.0.4/30", "10.0.1.0/24"))
 	for most, want := range map[int]string{0: "", 8: "", 9: "10.0.0.1\n", 21: "10.0.0.1\n10.0.0.4/30\n", 33: set.String(), 1000: set.String()} {
 		got, left := set.Truncate(most)
@@ -87,7 +87,7 @@ func TestTextsThatAreTooLong(t *testing.T) {
 	}
 }
 
-func TestLinesThatAreNoAddresses(t *testing.T) {
+func TestParseInvalidLines(t *testing.T) {
 	set, err := netset.Parse(" 10.0.0.1 \n\nhere\n10.0.0.0/8 or so\n10.1.0.0/16\n")
 	if err == nil || err.Error() != `"here" is neither an address nor a prefix` {
 		t.Errorf("the error is %v", err)
