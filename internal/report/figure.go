@@ -74,10 +74,10 @@ type tick struct {
 	label string
 }
 
-// axis maps values to places along one side of a chart.
+// axis maps values to positions along one side of a chart.
 type axis struct {
 	least, most float64 // values
-	from, to    float64 // places
+	from, to    float64 // positions
 	ticks       []tick
 	// bend distorts the distance between values; nil keeps it.
 	bend func(float64) float64
@@ -174,8 +174,8 @@ func (i *ids) next() string {
 	return "figure-" + strconv.Itoa(i.last)
 }
 
-// EndX is where a line ends.
+// EndX returns the end of a line.
 func (s shape) EndX() float64 { return s.X + s.W }
 
-// EndY is where a line ends.
+// EndY returns the end of a line.
 func (s shape) EndY() float64 { return s.Y + s.H }

@@ -42,7 +42,7 @@ type distribution struct {
 	ticks   []tick
 	tallest float64
 	mean    float64
-	// limit is a value to mark, if above 0.
+	// limit, if above 0, is a value to mark.
 	limit float64
 	// open means that the last bin has no end.
 	open bool

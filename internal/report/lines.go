@@ -22,7 +22,7 @@ func (t track) greatest() float64 {
 	return most
 }
 
-// fine is the distance below which points look the same.
+// fine is the distance below which two points look the same.
 const fine = 0.5
 
 // trace adds the path of the track to an outline. Points that are too close to tell apart become their

@@ -39,7 +39,7 @@ func renderDynamics(t *testing.T, results simulate.DynamicsResults) []byte {
 	return render(t, func(b *bytes.Buffer) error { return Dynamics(b, results) })
 }
 
-// staticResults are results of two algorithms, made by hand.
+// staticResults returns hand-made results of two algorithms.
 func staticResults() simulate.Results {
 	zones := []allocate.Zone{{Name: "a", Capacity: 2, Endpoints: 1}, {Name: "b", Capacity: 3, Endpoints: 9}, {Name: "c", Capacity: 5}}
 	balanced := simulate.Variant{Name: "balanced", Bound: allocate.Bound{Algorithm: allocate.Balanced, OverloadThreshold: 0.5}}
@@ -70,7 +70,7 @@ func staticResults() simulate.Results {
 	}
 }
 
-// dynamicsResults are results of three algorithms, made by hand.
+// dynamicsResults returns hand-made results of three algorithms.
 func dynamicsResults() simulate.DynamicsResults {
 	moments := func(inZone, overload float64) []simulate.Moment {
 		return []simulate.Moment{
@@ -145,7 +145,7 @@ func TestNamesAreEscaped(t *testing.T) {
 		"dynamics": string(renderDynamics(t, dynamic)),
 	} {
 		if strings.Contains(page, "<script") {
-			t.Errorf("%s: the page has the script of the name", name)
+			t.Errorf("%s: the page runs the script of the name", name)
 		}
 		if strings.Contains(page, "<img") {
 			t.Errorf("%s: the page has an image of the name", name)

@@ -165,7 +165,7 @@ func partsOfScore(w allocate.Weights) []partOfScore {
 		{"in-zone", "share of traffic that stays in its zone", w.InZone / sum},
 		{"overload", "100 less the busiest endpoint’s load above the even share", w.Overload / sum},
 		{"deviation", "100 less the mean distance of loads from the even share", w.Deviation / sum},
-		{"slices", "slices needed at least, of those that the plan takes", w.Slices / sum},
+		{"slices", "fewest slices possible, as a share of the slices that the plan takes", w.Slices / sum},
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// account has the sums of one worker for one variant. They are whole numbers, so that the
-// total does not depend on which worker scored which case.
+// account has the sums of one worker for one variant. They are whole numbers, so that the total
+// does not depend on which worker scored which case.
 type account struct {
 	cases, invalid int64
 	sums           [parts]sum
@@ -28,14 +28,14 @@ const (
 	parts
 )
 
-// sum adds up percentages. The sum of a batch is rounded to fixed point before it
-// is added to those of other batches, so that their order does not matter.
+// sum adds up percentages. The sum of a batch is rounded to fixed point before it is added to the
+// sums of other batches, so that their order does not matter.
 type sum struct {
 	batch float64
 	total int64
 }
 
-// scale of fixed point: maxCases percentages fit into 63 bits.
+// scale is the factor of the fixed point: maxCases percentages fit into 63 bits.
 const scale = 1 << 24
 
 func (s *sum) endBatch() {
@@ -54,8 +54,7 @@ const (
 // binTolerance absorbs rounding at the lower bound of a bin.
 const binTolerance = 1e-9
 
-// add counts a case. The score is passed by pointer because this is where most of a
-// run's time would go otherwise.
+// add counts a case. The score is a pointer because copying it would take most of a run's time.
 func (a *account) add(index int64, c *Case, s *Score) {
 	a.cases++
 	a.sums[partTotal].batch += s.Total
@@ -77,7 +76,7 @@ func (a *account) endBatch() {
 	}
 }
 
-// merge adds what another worker knows.
+// merge adds the sums of another worker.
 func (a *account) merge(other *account) {
 	a.cases += other.cases
 	a.invalid += other.invalid
@@ -100,7 +99,7 @@ func (a *account) merge(other *account) {
 	a.busy += other.busy
 }
 
-// result reports the account. The speed is that of all workers together.
+// result reports the account. The speed is for all workers together.
 func (a *account) result(v Variant, workers int) Result {
 	mean := func(part int) float64 {
 		if a.cases == 0 {
@@ -133,8 +132,7 @@ func (a *account) result(v Variant, workers int) Result {
 	return r
 }
 
-// worst keeps the cases with the least total, the first in the data set of those
-// that tie.
+// worst keeps the cases with the least total. Among equals it keeps the first in the data set.
 type worst struct {
 	limit int
 	cases []ranked // the worst first
@@ -157,7 +155,7 @@ func (w *worst) wants(index int64, total float64) bool {
 	return total < last.Score.Total || total == last.Score.Total && index < last.index
 }
 
-// add keeps a case that is wanted, in the memory of the one that it displaces.
+// add keeps a case that wants accepted, in the memory of the case that it displaces.
 func (w *worst) add(index int64, c *Case, s *Score) {
 	if len(w.cases) < w.limit {
 		w.cases = append(w.cases, ranked{})

@@ -14,10 +14,9 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// CSV is a data set that is read row by row. The header names the columns: "name",
-// then the zones. Each row is a case: its name, then for each zone a cell with the
-// zone's number of nodes, a blank and its number of endpoints, such as "3 12". A
-// region that does not have the zone leaves the cell empty.
+// CSV is a data set that is read row by row. The header names the columns: "name", then the zones.
+// Each row is a case: its name, then a cell for each zone with its number of nodes, a blank and its
+// number of endpoints, such as "3 12". The cell is empty if the region does not have the zone.
 //
 // A CSV is read once, by one run.
 type CSV struct {
@@ -28,7 +27,7 @@ type CSV struct {
 
 	mu    sync.Mutex
 	cases int64
-	end   error // why there is nothing more to read
+	end   error // why reading ended
 }
 
 // rowErrorf returns an error of one row.
@@ -41,10 +40,10 @@ func cellError(line int, column, cell, reason string) error {
 	return fmt.Errorf("line %d, column %q: cell %q %s", line, column, cell, reason)
 }
 
-// NewCSV reads the header of a data set of that name.
+// NewCSV reads the header of a data set with that name.
 func NewCSV(r io.Reader, name string) (*CSV, error) {
 	buffered := bufio.NewReader(r)
-	// Spreadsheets put a byte order mark in front.
+	// Spreadsheets write a byte order mark first.
 	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" {
 		if _, err := buffered.Discard(3); err != nil {
 			return nil, err
@@ -52,7 +51,7 @@ func NewCSV(r io.Reader, name string) (*CSV, error) {
 	}
 	c := &CSV{name: name, reader: csv.NewReader(buffered)}
 	c.reader.ReuseRecord = true
-	c.reader.FieldsPerRecord = -1 // the error would not name the line as others do
+	c.reader.FieldsPerRecord = -1 // the reader's own error would name the line in another form
 	header, err := c.reader.Read()
 	switch {
 	case errors.Is(err, io.EOF):
@@ -82,10 +81,10 @@ func (c *CSV) headerErrorf(format string, args ...any) error {
 	return fmt.Errorf("reading %s: %w", c.name, rowErrorf(line, format, args...))
 }
 
-// Name is the one that NewCSV was given.
+// Name returns the name given to NewCSV.
 func (c *CSV) Name() string { return c.name }
 
-// Cases is unknown until all is read.
+// Cases reports unknown: the number is not known before the last row.
 func (c *CSV) Cases() (n int64, known bool) { return 0, false }
 
 // read adds the next row to the batch. After the last row the error is io.EOF.
@@ -129,7 +128,7 @@ func (c *CSV) refused(zones []allocate.Zone) string {
 		nodes += zones[i].Capacity
 		endpoints += zones[i].Endpoints
 	}
-	// Limits are up to package allocate.
+	// Package allocate checks the limits.
 	if _, _, err := c.planner.Allocate(allocate.Region{Zones: zones}, allocate.Intent{}, allocate.Previous{}); err != nil {
 		return err.Error()
 	}
@@ -142,7 +141,7 @@ func (c *CSV) refused(zones []allocate.Zone) string {
 	return ""
 }
 
-// parseCell reads a zone's nodes and endpoints. An empty cell is no zone.
+// parseCell reads a zone's nodes and endpoints. An empty cell means no zone.
 func parseCell(cell string, zone *allocate.Zone) (given bool, reason string) {
 	nodes, endpoints, both := strings.Cut(strings.TrimSpace(cell), " ")
 	if nodes == "" {
@@ -174,7 +173,7 @@ func parseCount(what, s string) (n int, reason string) {
 	return n, ""
 }
 
-// readError words an error of the CSV format as those of rows.
+// readError words an error of the CSV format in the form of other row errors.
 func readError(err error) error {
 	var parse *csv.ParseError
 	if errors.As(err, &parse) {
@@ -195,7 +194,7 @@ func (c *CSV) fill(b *batch) (bool, error) {
 		c.end = c.read(b)
 	}
 	switch {
-	case len(b.cases) > 0: // what was read before the end counts
+	case len(b.cases) > 0: // the rows before the end count
 	case errors.Is(c.end, io.EOF):
 		return false, nil
 	default:

@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// readCSV reads a CSV to its end as a run does.
+// readCSV reads a CSV to its end, as a run does.
 func readCSV(r io.Reader) (cases []Case, err error) {
 	c, err := NewCSV(r, "test.csv")
 	if err != nil {

@@ -8,20 +8,19 @@ import (
 
 // Dataset is a sequence of cases: a named one, a Grid, or rows of CSV.
 type Dataset interface {
-	// Name is how people call it.
+	// Name is the name of the data set in options and results.
 	Name() string
 	// Cases is the number of cases, if that is known before they are read.
 	Cases() (n int64, known bool)
-	// open starts to hand out the cases.
+	// open starts the sequence of cases.
 	open() source
 }
 
-// source hands out the cases of a data set to several workers: a call makes b the next batch, and
-// reports false when there is none left.
+// source hands out the cases of a data set to several workers. A call fills b with the next batch,
+// or reports false when none is left.
 type source func(b *batch) (bool, error)
 
-// batch is a run of cases that one worker scores. Where batches begin and end does
-// not depend on the workers.
+// batch is a run of cases for one worker. Its bounds do not depend on the workers.
 type batch struct {
 	first  int64 // index of cases[0] in the data set
 	cases  []Case
@@ -29,9 +28,8 @@ type batch struct {
 	digits []int           // scratch of grids
 }
 
-// batchSize is the number of cases in a batch when they have so many zones. A
-// batch is small enough to stay in a core's cache, and to be finished in no time
-// when a run is cancelled.
+// batchSize returns the number of cases in a batch, for cases with so many zones. A batch is small
+// enough to stay in a core's cache, and to finish soon after a run is cancelled.
 func batchSize(zones int) int64 {
 	const most, budget = 512, 8192
 	return int64(min(most, max(1, budget/(zones*zones))))

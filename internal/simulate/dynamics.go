@@ -14,33 +14,32 @@ type Saving string
 
 // The savings.
 const (
-	// Padding keeps a Service whose size wavers around the starting threshold in
-	// the state that it is in.
+	// Padding keeps the state of a Service whose size wavers around the starting threshold.
 	Padding Saving = "padding"
-	// Laziness keeps a plan, with as little change as possible, while it is good.
-	// Without it each change of pods or nodes makes a new plan.
+	// Laziness keeps a plan, with few changes, while it is good. Without it each change of pods or
+	// nodes makes a new plan.
 	Laziness Saving = "laziness"
-	// MinimalMoves makes a new plan such that as many endpoints as possible keep
-	// their consumers. Without it a new plan ignores who had which.
+	// MinimalMoves lets as many endpoints as possible keep their consumers in a new plan. Without
+	// it a new plan ignores the previous consumers.
 	MinimalMoves Saving = "minimal-moves"
-	// AllSavings stands for the three above, to switch them off together.
+	// AllSavings stands for all three, to switch them off together.
 	AllSavings Saving = "savings"
 )
 
-// Savings lists the savings, and all of them together as the last.
+// Savings lists the savings, with AllSavings last.
 func Savings() []Saving {
 	return []Saving{Padding, Laziness, MinimalMoves, AllSavings}
 }
 
-// UpstreamAuto names the heuristic of Kubernetes itself, as Kubernetes has it, in
-// results. The algorithm "auto" is this project's: the same rules, but the same
-// input gives the same plan, and the savings apply.
+// UpstreamAuto is the name in results for the heuristic of Kubernetes, exactly as Kubernetes runs
+// it. The algorithm "auto" is this project's version: it has the same rules, but the same input
+// gives the same plan, and the savings apply.
 const UpstreamAuto = "upstream-auto"
 
-// Full is the variant of an algorithm with all savings.
+// Full is the name of the variant with all savings.
 const Full = "full"
 
-// DynamicsOptions say what to run.
+// DynamicsOptions configure a run of Dynamics.
 type DynamicsOptions struct {
 	// Scenarios are required.
 	Scenarios []Scenario
@@ -48,20 +47,17 @@ type DynamicsOptions struct {
 	Bounds []allocate.Bound
 	// Upstream adds Kubernetes' own heuristic.
 	Upstream bool
-	// Without are the savings to switch off. Each gives a variant of each
-	// algorithm that lacks this one, in addition to that which has all. Variants
-	// that cannot differ are left out.
+	// Without are the savings to switch off. Each adds a variant of every algorithm that lacks this
+	// saving. Variants that cannot differ are left out.
 	Without []Saving
-	// Delivery is allocate.DeliveryHints if empty. Upstream's heuristic is delivered as hints
-	// always.
+	// Delivery is allocate.DeliveryHints if empty. Upstream's heuristic always uses hints.
 	Delivery allocate.Delivery
 	// SliceSize is allocate.DefaultSliceSize if zero.
 	SliceSize int
-	// Threshold is the overload from which on time counts as above the threshold,
-	// the same for all algorithms so that they compare. It is
-	// allocate.DefaultOverloadThreshold if zero.
+	// Threshold is the overload from which time counts as above the threshold. It is the same for
+	// all algorithms, so that they compare, and allocate.DefaultOverloadThreshold if zero.
 	Threshold float64
-	// Seed decides what upstream leaves to chance.
+	// Seed makes the random choices of upstream's heuristic.
 	Seed uint64
 }
 
@@ -115,7 +111,7 @@ type DynamicsResults struct {
 	Threshold float64
 	// Partial says that the run was cancelled: runs and scenarios are missing.
 	Partial bool
-	// Scenarios are those with a run at least.
+	// Scenarios are the scenarios with at least one run.
 	Scenarios []DynamicsScenario
 }
 
@@ -132,27 +128,26 @@ type DynamicsScenario struct {
 type DynamicsRun struct {
 	// Algorithm is an allocate.Algorithm or UpstreamAuto.
 	Algorithm string
-	// Variant is Full, or "no-" and the saving that is switched off.
+	// Variant is Full, or "no-" and the missing saving.
 	Variant string
-	// Reallocated counts endpoints that were there before and after an event and
-	// got other consumers by it.
+	// Reallocated counts endpoints that existed before and after an event, and that it gave other
+	// consumers.
 	Reallocated int
-	// SlicesWritten counts EndpointSlices that were created, changed or deleted. A
-	// slice is counted once for an event, and one that is deleted while another is
-	// created is one that is changed. The start is not counted.
+	// SlicesWritten counts EndpointSlices that were created, changed or deleted, without the start.
+	// An event counts a slice once. A deleted and a created slice count together as one changed
+	// slice.
 	SlicesWritten int
-	// Rerouted is the share of traffic that goes to another endpoint after an event than
-	// before, as the sum over all events. What a lost endpoint had is part of it, and
-	// what a new one gets.
+	// Rerouted is the share of traffic that an event sends to another endpoint than before, summed
+	// over all events. It includes the traffic of lost endpoints, and the traffic that new ones
+	// get.
 	Rerouted float64
-	// InZone is the mean over the time in which there was traffic and an endpoint
-	// to bear it: Served.
+	// InZone is the mean over Served: the time with traffic and with an endpoint to take it.
 	InZone float64
 	Served time.Duration
-	// AboveThreshold is the time in which an endpoint had an overload at or above
+	// AboveThreshold is the time in which an endpoint's overload was at least
 	// DynamicsResults.Threshold.
 	AboveThreshold time.Duration
-	// WorstOverload is the greatest of any endpoint at any time.
+	// WorstOverload is the greatest overload of any endpoint at any time.
 	WorstOverload float64
 	// Flips counts changes between an allocated and a balanced Service.
 	Flips int
@@ -163,20 +158,20 @@ type DynamicsRun struct {
 // Moment is the state after an event, which lasts until the next.
 type Moment struct {
 	At time.Duration
-	// Endpoints is the number of ready endpoints. Without any, or without traffic,
-	// InZone and Overload say nothing and are 0.
+	// Endpoints is the number of ready endpoints. Without endpoints or traffic, InZone and Overload
+	// are 0 and mean nothing.
 	Endpoints        int
 	Allocated        bool
 	InZone, Overload float64
-	// Reallocated, SlicesWritten and Rerouted are those of the event.
+	// Reallocated, SlicesWritten and Rerouted are the changes of this event.
 	Reallocated, SlicesWritten int
 	Rerouted                   float64
 }
 
-// Dynamics runs the scenarios on a virtual clock. Routing reacts to an event once, at once:
+// Dynamics runs the scenarios on a virtual clock. Routing reacts to each event immediately, since
 // delays in a cluster are the same for all algorithms.
 //
-// When ctx ends it returns the finished runs, marked as partial, with the context's error.
+// If ctx ends, Dynamics returns the finished runs, marked as partial, with the context's error.
 func Dynamics(ctx context.Context, options DynamicsOptions) (DynamicsResults, error) {
 	if err := options.Validate(); err != nil {
 		return DynamicsResults{}, err
@@ -204,17 +199,17 @@ func Dynamics(ctx context.Context, options DynamicsOptions) (DynamicsResults, er
 // contestant is one variant of an algorithm.
 type contestant struct {
 	algorithm, variant string
-	// router makes one that has no past.
+	// router returns a new router.
 	router func(o DynamicsOptions) router
 }
 
-// contestants lists the algorithms in their order, the variants of each together.
+// contestants lists the algorithms in their order, with the variants of each together.
 func (o DynamicsOptions) contestants() []contestant {
 	var list []contestant
 	for _, bound := range o.Bounds {
 		for _, off := range append([]Saving{""}, o.Without...) {
 			if bound.Algorithm == allocate.Balanced && off != "" || bound.Padding == 0 && off == Padding {
-				continue // nothing to save
+				continue // no changes to save
 			}
 			variant := Full
 			if off != "" {
@@ -239,9 +234,9 @@ func (o DynamicsOptions) contestants() []contestant {
 
 // router assigns endpoints to zones.
 type router interface {
-	// react assigns the endpoints of the world anew; one that all zones use is assigned to
-	// nothing. The plan has the same in counts, over all zones of the world, and is valid
-	// until the next call.
+	// react assigns the endpoints of the world again. It clears the assignment of an endpoint that
+	// all zones use. The plan has the same assignments as counts, over all zones of the world, and
+	// is valid until the next call.
 	react(w *world, touched touched) (reaction, error)
 }
 
@@ -253,7 +248,7 @@ type reaction struct {
 	written int
 }
 
-// run plays a scenario against the contestant.
+// run plays a scenario with the contestant.
 func (c contestant) run(ctx context.Context, scenario Scenario, o DynamicsOptions) (DynamicsRun, error) {
 	run := DynamicsRun{Algorithm: c.algorithm, Variant: c.variant}
 	w := newWorld(scenario.ZoneNames())
@@ -297,8 +292,7 @@ func (c contestant) run(ctx context.Context, scenario Scenario, o DynamicsOption
 			lasts := until - event.At
 			run.Served += lasts
 			inZoneTime += figures.InZone * lasts.Seconds()
-			// A load that is computed to be at the threshold may miss it by the
-			// rounding of shares.
+			// Rounding of shares can move a computed load slightly off the threshold.
 			if figures.Overload >= o.Threshold-1e-9 {
 				run.AboveThreshold += lasts
 			}
@@ -320,8 +314,8 @@ type gauge struct {
 	meter allocate.Meter
 }
 
-// measure measures a plan in which a zone with traffic and without endpoints uses all, as
-// proxies do.
+// measure measures a plan. As in proxies, a zone with traffic and without endpoints uses all
+// endpoints.
 func (g *gauge) measure(plan allocate.Plan, shares []float64) allocate.Figures {
 	cloned := false
 	for zone, share := range shares {

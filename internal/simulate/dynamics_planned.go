@@ -11,8 +11,7 @@ type plannedRouter struct {
 	ledger   ledger
 }
 
-// newPlannedRouter makes a router that does without one of the savings, if any is
-// named.
+// newPlannedRouter returns a router without one of the savings, if off names one.
 func newPlannedRouter(bound allocate.Bound, off Saving, o DynamicsOptions) *plannedRouter {
 	r := &plannedRouter{delivery: o.Delivery, ledger: ledger{perSlice: o.SliceSize}}
 	without := func(saving Saving) bool { return off == saving || off == AllSavings }
@@ -33,7 +32,7 @@ func (r *plannedRouter) react(w *world, _ touched) (reaction, error) {
 	}
 	r.state = outcome.State
 	allocated := !outcome.IsBalanced()
-	// A kept plan keeps its endpoints, by laziness. Only a new plan assigns all anew.
+	// Laziness keeps the endpoints of a kept plan. Only a new plan assigns all of them again.
 	if !allocated || r.planner.Forgetful && outcome.Rule == allocate.RulePlanned {
 		for i := range w.endpoints {
 			w.endpoints[i].Assigned = allocate.ConsumerSet{}
@@ -47,7 +46,7 @@ func (r *plannedRouter) react(w *world, _ touched) (reaction, error) {
 	return reaction{plan: plan, allocated: allocated, written: r.write(w)}, nil
 }
 
-// write brings the slices up to date and counts those written.
+// write updates the slices and returns the number written.
 func (r *plannedRouter) write(w *world) int {
 	if r.delivery == allocate.DeliveryGroups {
 		r.ledger.layOut(w.endpoints, func(e *allocate.Endpoint) allocate.ConsumerSet { return e.Assigned }, nil)

@@ -6,7 +6,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// routes are, for each endpoint, what part of each zone's traffic it gets.
+// routes has, for each endpoint, the part of each zone's traffic that it gets.
 type routes map[string][]float64
 
 // routes follows the assignments of endpoints. A zone without endpoints uses all, as in gauge.
@@ -44,13 +44,13 @@ func (w *world) routes() routes {
 	return r
 }
 
-// rerouted is the share of traffic that goes to other endpoints than before, with the
-// traffic of now. It is 0 if there was or is none to go to.
+// rerouted returns the share of the present traffic that goes to other endpoints than before. It is
+// 0 if no endpoint existed before or exists now.
 func (r routes) rerouted(before routes, shares []float64) float64 {
 	if len(r) == 0 || len(before) == 0 || shares == nil {
 		return 0
 	}
-	// One endpoint's gain is another's loss.
+	// Count gains only: one endpoint's gain is another's loss.
 	byZone := make([]float64, len(shares))
 	for id, parts := range r {
 		was := before[id]
@@ -68,5 +68,5 @@ func (r routes) rerouted(before routes, shares []float64) float64 {
 	return sum
 }
 
-// exact makes whole numbers of parts, whose sum does not depend on the order of a map.
+// exact converts fractions to whole numbers, whose sum does not depend on the order of a map.
 const exact = 1 << 40

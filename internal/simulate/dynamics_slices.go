@@ -6,16 +6,15 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// ledger is the EndpointSlices of a Service, to count how many of them an event
-// writes.
+// ledger has the EndpointSlices of a Service, to count how many of them an event writes.
 //
-// Endpoints of different kinds are in different slices: with groups, the kind is the set of
-// consumers; with hints, there is one kind. Within a kind slices are filled as by the
-// EndpointSlice controller of Kubernetes: new endpoints go first into slices that change
+// Endpoints of different kinds are in different slices. With groups, the kind is the set of
+// consumers; with hints, there is only one kind. Within a kind slices are filled as the
+// EndpointSlice controller of Kubernetes does it: new endpoints go first into slices that change
 // anyway, then into a slice with room for all the rest, then into new slices.
 //
-// With hints, a slice is also written when a hint in it changes. Writes by Kubernetes and by
-// Vicinity for the same event count as one; writes without a change do not count.
+// With hints, a change of a hint also writes the slice. Writes by Kubernetes and by Vicinity for
+// the same event count as one; writes without a change do not count.
 type ledger struct {
 	perSlice int
 	slices   []*ledgerSlice
@@ -31,7 +30,7 @@ type ledgerSlice struct {
 type ledgerEntry struct {
 	id       string
 	endpoint int // index among the endpoints of the latest layout
-	// hint is the consumers as the slice has them; only hints need it.
+	// hint has the consumers as the slice names them; only hints need it.
 	hint allocate.ConsumerSet
 }
 
@@ -51,11 +50,11 @@ func (s *ledgerSlice) touch() {
 	}
 }
 
-// oneKind puts all endpoints together.
+// oneKind puts all endpoints into one kind.
 func oneKind(*allocate.Endpoint) allocate.ConsumerSet { return allocate.ConsumerSet{} }
 
-// layOut brings the slices up to date. New endpoints come in the order of
-// endpoints, or in that which shuffle makes of it.
+// layOut updates the slices. New endpoints are placed in the order of endpoints, or as shuffle
+// reorders them.
 func (l *ledger) layOut(endpoints []allocate.Endpoint, kind func(*allocate.Endpoint) allocate.ConsumerSet, shuffle func(n int, swap func(i, j int))) {
 	index := make(map[string]int, len(endpoints))
 	for i := range endpoints {
@@ -136,7 +135,7 @@ func (l *ledger) fill(kind allocate.ConsumerSet, endpoints []allocate.Endpoint, 
 	}
 }
 
-// roomFor is the fullest unchanged slice that can take so many endpoints, or nil.
+// roomFor returns the fullest unchanged slice that has room for so many endpoints, or nil.
 func (l *ledger) roomFor(kind allocate.ConsumerSet, endpoints int) *ledgerSlice {
 	var fullest *ledgerSlice
 	for _, s := range l.slices {
@@ -148,8 +147,8 @@ func (l *ledger) roomFor(kind allocate.ConsumerSet, endpoints int) *ledgerSlice 
 	return fullest
 }
 
-// written is the number of slices that the latest layout, and what was touched
-// since, writes. A slice to delete is used for one to create.
+// written returns the number of slices written by the latest layout and later calls of touch. A
+// slice to delete is reused for one to create.
 func (l *ledger) written() int {
 	changed, fresh := 0, 0
 	for _, s := range l.slices {

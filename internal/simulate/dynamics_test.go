@@ -14,12 +14,12 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// story is a scenario of these events.
+// story returns a scenario of these events.
 func story(length time.Duration, events ...Event) Scenario {
 	return Scenario{Name: "test", Events: events, Length: length}
 }
 
-// at is an event so many seconds after the start.
+// at returns an event so many seconds after the start.
 func at(seconds int, changes ...Change) Event {
 	return Event{At: time.Duration(seconds) * time.Second, Changes: changes}
 }
@@ -60,9 +60,9 @@ func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
 func TestTimeIsAccountedForOnTheVirtualClock(t *testing.T) {
 	scenario := story(2*time.Minute,
 		at(0, change(SubjectNodes, to("a", 1), to("b", 1)), change(SubjectEndpoints, to("a", 3), to("b", 3))),
-		at(10, change(SubjectTraffic, to("a", 1))), // everything from a: half of it in zone
+		at(10, change(SubjectTraffic, to("a", 1))), // all traffic from a: half of it in zone
 		at(30, change(SubjectTraffic, to("a", 1), to("b", 3))),
-		at(40, change(SubjectEndpoints, to("a", 0), to("b", 0))), // an outage counts for nothing
+		at(40, change(SubjectEndpoints, to("a", 0), to("b", 0))), // an outage does not count
 		at(60, change(SubjectEndpoints, to("a", 1))),
 		at(90, change(SubjectNodes, to("a", 0), to("b", 0)), change(SubjectTraffic)), // no nodes, no traffic
 	)
@@ -91,9 +91,9 @@ func TestChangesAreCounted(t *testing.T) {
 	scenario := story(time.Minute,
 		// a expects 4, so b gives it one.
 		at(0, change(SubjectNodes, to("a", 2), to("b", 1)), change(SubjectEndpoints, to("a", 3), to("b", 3))),
-		at(10, change(SubjectEndpoints, to("a", 1))),   // 4 in all: too few, balanced
+		at(10, change(SubjectEndpoints, to("a", 1))),   // 4 endpoints: too few, so balanced
 		at(20, change(SubjectEndpoints, to("a", 5))),   // allocated again
-		at(30, change(SubjectEndpoints, more("c", 1))), // a zone without nodes: another uses its endpoint
+		at(30, change(SubjectEndpoints, more("c", 1))), // c has no nodes: another zone uses its endpoint
 	)
 	for _, test := range []struct {
 		delivery allocate.Delivery
@@ -101,8 +101,8 @@ func TestChangesAreCounted(t *testing.T) {
 	}{
 		// Endpoints, reallocated, slices written, allocated.
 		{allocate.DeliveryHints, []string{"6 0 0 true", "4 4 1 false", "8 4 1 true", "9 0 1 true"}},
-		// Two groups become one of everyone's: one is rewritten as the slice of all,
-		// the other deleted. Then the reverse.
+		// Two groups become one for all zones: one slice is rewritten, the other deleted. Then the
+		// reverse.
 		{allocate.DeliveryGroups, []string{"6 0 0 true", "4 4 2 false", "8 4 2 true", "9 0 1 true"}},
 	} {
 		bound := allocate.DefaultBound(allocate.Local)
@@ -145,8 +145,8 @@ func TestLazinessAndMinimalMovesSpareReallocations(t *testing.T) {
 		if 2*full.Reallocated >= eager.Reallocated {
 			t.Errorf("%s: laziness spares less than half: %d instead of %d", a, full.Reallocated, eager.Reallocated)
 		}
-		// What is left between these two is minimal moves: churn never comes near
-		// the starting threshold.
+		// Only minimal moves can make a difference here, since churn never comes near the starting
+		// threshold.
 		if eager.Reallocated >= none.Reallocated {
 			t.Errorf("%s: minimal moves spare nothing: %d instead of %d", a, eager.Reallocated, none.Reallocated)
 		}
@@ -171,8 +171,8 @@ func TestFlowMovesTrafficAndNoEndpoints(t *testing.T) {
 	}
 }
 
-// Of twelve endpoints with even loads one goes, and takes a twelfth of the traffic along,
-// whoever has it then. Traffic that was nowhere, or comes from elsewhere, is not rerouted.
+// One of twelve endpoints with even loads goes, and its twelfth of the traffic moves. Traffic that
+// had no endpoint before, or that comes from another zone now, does not count as rerouted.
 func TestRerouted(t *testing.T) {
 	four := change(SubjectEndpoints, to("a", 4), to("b", 4), to("c", 4))
 	scenario := story(50*time.Second,
@@ -209,7 +209,7 @@ func TestDynamicsIsDeterministic(t *testing.T) {
 	}
 }
 
-// drawScenario is any sequence of changes that removes nothing that is not there.
+// drawScenario draws any sequence of changes that removes only existing endpoints and nodes.
 func drawScenario(t *rapid.T) Scenario {
 	names := []string{"a", "b", "c", "d"}[:rapid.IntRange(1, 4).Draw(t, "zones")]
 	endpoints := map[string]int{}
@@ -241,7 +241,7 @@ func drawScenario(t *rapid.T) Scenario {
 	return s
 }
 
-func TestNothingIsLost(t *testing.T) {
+func TestPlansAndSlicesHaveAllEndpoints(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		scenario := drawScenario(t)
 		o := DynamicsOptions{
@@ -278,8 +278,7 @@ func TestNothingIsLost(t *testing.T) {
 	})
 }
 
-// checkLedger checks that the slices have each endpoint once, with the consumers
-// that it is assigned to.
+// checkLedger checks that the slices have each endpoint once, with its assigned consumers.
 func checkLedger(t *rapid.T, r router, w *world, o DynamicsOptions) {
 	var l *ledger
 	hints := true
@@ -324,8 +323,7 @@ func TestLedger(t *testing.T) {
 		}
 		return list
 	}
-	// Endpoints are written as the letters of their consumers, each in its place; a
-	// space is one that is not there.
+	// A letter is an endpoint with that consumer; its position is its ID. A space is no endpoint.
 	for _, test := range []struct {
 		name          string
 		before, after string
@@ -360,8 +358,8 @@ func TestUpstream(t *testing.T) {
 		name      string
 		events    []Event
 		sliceSize int
-		// Reallocated, slices written and allocated after each event, and the
-		// in-zone share, which tells how many hints are for other zones.
+		// For each event: endpoints reallocated, slices written, whether allocated, and the in-zone
+		// share, which shows how many hints are for other zones.
 		want []string
 	}{
 		{
@@ -380,8 +378,8 @@ func TestUpstream(t *testing.T) {
 				at(2, change(SubjectEndpoints, to("b", 3))),
 				at(3, change(SubjectNodes, to("b", 0))),
 			},
-			// Nodes alone do not bring hints to a Service that has none; a lost
-			// zone takes them away.
+			// A change of nodes gives no hints to a Service that has none; a lost zone removes all
+			// hints.
 			want: []string{"0 0 false 1.00", "0 0 false 0.50", "3 1 true 1.00", "6 1 false 0.50"},
 		},
 		{
@@ -390,8 +388,8 @@ func TestUpstream(t *testing.T) {
 				at(0, change(SubjectNodes, to("a", 5), to("b", 5)), change(SubjectEndpoints, to("a", 4))),
 				at(1, change(SubjectEndpoints, to("b", 4))),
 			},
-			// Two of a's four are given to b, and stay there when b has its own, two of
-			// which are then given to a.
+			// b uses two of a's four endpoints, and keeps them when it has its own. Then a uses two
+			// of b's.
 			want: []string{"0 0 true 0.50", "0 1 true 0.50"},
 		},
 	} {

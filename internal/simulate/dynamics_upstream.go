@@ -7,34 +7,35 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// upstreamRouter models the heuristic of the annotation topology-mode: Auto as the
-// EndpointSlice controller of Kubernetes (k8s.io/endpointslice 0.37) has it. What it
-// models:
+// upstreamRouter models the heuristic of the annotation topology-mode: Auto, as in the
+// EndpointSlice controller of Kubernetes (k8s.io/endpointslice 0.37). It models these rules:
 //
-//   - A change of endpoints makes the controller lay out the slices anew. Slices
-//     that change lose all their hints, and each of their endpoints is hinted to its
-//     own zone first; slices that do not change keep their hints, unless one names
-//     a zone without nodes or a zone would get more than is left for it when all
-//     others have their minimum.
-//   - Endpoints of the changed slices are then given from zones that have more than
-//     they should to zones that have less.
-//   - A change of nodes alone does something only to a Service that has hints, and
-//     only if a zone has too few endpoints by the new shares.
-//   - The safeguards take all hints away: fewer than two zones with nodes, fewer
-//     endpoints than such zones, minimums that add up to more than there is.
-//   - Where the controller follows the order of a map, the seed decides: the order
-//     of slices, of new endpoints, of zones that have equally much to give or to
-//     get, and which of the zones that lack an endpoint gets the one at hand.
+// A change of endpoints makes the controller lay out the slices again. Slices that change lose all
+// their hints, and each of their endpoints is first hinted to its own zone. Slices that do not
+// change keep their hints, unless a hint names a zone without nodes, or a zone would get more than
+// the other zones' minimums leave for it.
 //
-// What it does not model: control-plane nodes, nodes without a zone or CPU (each
-// node counts the same), endpoints without a zone, terminating endpoints, several
-// address families, batching of changes, and other writes to the slices. Traffic
-// of a zone for which there is no hint goes to all endpoints, as kube-proxy does it.
+// Zones with more endpoints than they should have then give endpoints of the changed slices to
+// zones with fewer.
+//
+// A change of nodes alone affects only a Service that has hints, and only if a zone has too few
+// endpoints by the new shares.
+//
+// The safeguards remove all hints: fewer than two zones with nodes, fewer endpoints than such
+// zones, or minimums that exceed the endpoints.
+//
+// Where the controller follows the order of a map, the seed decides: the order of slices, of new
+// endpoints, and of zones that have equally much to give or to receive, and which zone that lacks
+// an endpoint gets the next one.
+//
+// It does not model control-plane nodes, nodes without a zone or CPU (each node counts the same),
+// endpoints without a zone, terminating endpoints, several address families, batching of changes,
+// and other writes to the slices. As with kube-proxy, traffic of a zone without hints goes to all
+// endpoints.
 type upstreamRouter struct {
 	random *rand.Rand
 	ledger ledger
-	// hinted is the number of endpoints by zone when hints were last written, nil
-	// when there are none.
+	// hinted is the number of endpoints by zone when hints were last written, nil without hints.
 	hinted []int
 }
 
@@ -104,7 +105,7 @@ func (r *upstreamRouter) sync(w *world) {
 	}
 }
 
-// withdraw takes all hints away.
+// withdraw removes all hints.
 func (r *upstreamRouter) withdraw(w *world) {
 	r.hinted = nil
 	for _, s := range r.ledger.slices {
@@ -123,8 +124,7 @@ func (r *upstreamRouter) withdraw(w *world) {
 // autoOverload is the overload that upstream plans for.
 const autoOverload = allocate.DefaultAutoOverloadThreshold
 
-// minimums are the least numbers of endpoints by zone, if the safeguards allow
-// hints.
+// minimums returns the minimum number of endpoints for each zone, if the safeguards allow hints.
 func minimums(w *world) (minimum []int, ok bool) {
 	zones, nodes := w.capacity()
 	if zones < 2 || zones > len(w.endpoints) {
@@ -163,8 +163,8 @@ func (r *upstreamRouter) short(w *world) bool {
 	return false
 }
 
-// keep counts the hints of slices that can stay as they are, by zone. The others
-// it marks as changed.
+// keep counts the hints of slices that can stay unchanged, by zone. It marks the other slices as
+// changed.
 func (r *upstreamRouter) keep(w *world, minimum []int, zones map[allocate.ConsumerSet]int) []int {
 	spare := len(w.endpoints)
 	for _, n := range minimum {
@@ -211,8 +211,8 @@ func (r *upstreamRouter) changing() []*ledgerSlice {
 	return list
 }
 
-// exchange is how many endpoints each zone is to give and to receive. Zones without
-// nodes do neither.
+// exchange returns how many endpoints each zone should give and receive. Zones without nodes do
+// neither.
 func (r *upstreamRouter) exchange(w *world, minimum, hinted []int) (give, receive []int) {
 	_, nodes := w.capacity()
 	n := len(w.names)
@@ -239,8 +239,8 @@ func (r *upstreamRouter) exchange(w *world, minimum, hinted []int) (give, receiv
 	}
 }
 
-// mostOf is the index of the greatest size above zero, by chance if several have
-// it, or -1.
+// mostOf returns the index of the greatest size above zero, or -1. If several are equal it picks
+// one at random.
 func mostOf[T any](random *rand.Rand, list []T, size func(T) float64) int {
 	best, greatest, ties := -1, 0.0, 0
 	for i := range list {
@@ -257,7 +257,7 @@ func mostOf[T any](random *rand.Rand, list []T, size func(T) float64) int {
 	return best
 }
 
-// plan says in counts what the hints say.
+// plan returns the hints as counts.
 func (r *upstreamRouter) plan(w *world) allocate.Plan {
 	if r.hinted == nil {
 		everyone := allocate.Group{}

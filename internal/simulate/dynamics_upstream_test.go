@@ -14,11 +14,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// original is the heuristic that upstreamRouter models, by Kubernetes' own code, for a
-// Service that is new to it.
+// original is the heuristic in Kubernetes' own code, for a Service without previous hints.
 type original struct{ cache *topologycache.TopologyCache }
 
-// setNodes makes nodes of one CPU, as many in each zone as the world has.
+// setNodes creates nodes of one CPU, as many in each zone as the world has.
 func (o original) setNodes(w *world) {
 	var nodes []*corev1.Node
 	for z, n := range w.nodes {
@@ -35,7 +34,7 @@ func (o original) setNodes(w *world) {
 	o.cache.SetNodes(logr.Discard(), nodes)
 }
 
-// hint gives hints to all endpoints of the world, and counts them by zone; nil is none.
+// hint gives hints to all endpoints of the world, and counts them by zone; nil means none.
 func (o original) hint(w *world) []int {
 	slice := &discoveryv1.EndpointSlice{}
 	for _, e := range w.endpoints {
@@ -58,10 +57,10 @@ func (o original) hint(w *world) []int {
 	return hinted
 }
 
-// The model has the original beside it: it gives hints to the same Services, to as many
-// endpoints of a zone but for one where chance decides, and finds the same zones short
+// The model agrees with the original. Both give hints to the same Services, and to the same number
+// of endpoints in a zone, or one more or less where chance decides. Both find the same zones short
 // when nodes change.
-func TestUpstreamIsModelledTruly(t *testing.T) {
+func TestUpstreamModelMatchesKubernetes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld([]string{"a", "b", "c", "d"}[:rapid.IntRange(1, 4).Draw(t, "zones")])
 		drawNodes := func(label string) {

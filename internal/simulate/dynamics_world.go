@@ -15,8 +15,8 @@ type world struct {
 	traffic []int    // by zone, nil if traffic is by nodes
 	// endpoints are in the order of age, the oldest first.
 	endpoints []allocate.Endpoint
-	born      []int // the event in which each endpoint came
-	// unready are endpoints that are not ready, for longest first. They keep their
+	born      []int // by endpoint: the event that added it
+	// unready are endpoints that are not ready, the longest unready first. They keep their
 	// assignments, as in slices.
 	unready []unreadyEndpoint
 	made    uint64
@@ -27,7 +27,7 @@ type unreadyEndpoint struct {
 	born int
 }
 
-// touched says what an event changed that routing reacts to, which real traffic is not.
+// touched reports which inputs of routing an event changed. Real traffic is not an input.
 type touched struct{ nodes, endpoints bool }
 
 func newWorld(names []string) *world {
@@ -85,7 +85,7 @@ func (w *world) setTraffic(zones []ZoneChange) {
 	}
 }
 
-// zone is the number of a zone that the scenario knows.
+// zone returns the number of a zone of the scenario.
 func (w *world) zone(name string) int {
 	zone, _ := slices.BinarySearch(w.names, name)
 	return zone
@@ -101,26 +101,26 @@ func (w *world) count(zone string) int {
 	return n
 }
 
-// add makes an endpoint. Its identity does not depend on its age, as an address does not.
+// add adds an endpoint. Its ID does not follow its age, just as an address does not.
 func (w *world) add(event int, zone string) {
 	w.made++
 	w.endpoints = append(w.endpoints, allocate.Endpoint{ID: fmt.Sprintf("%016x", scramble(w.made)), Zone: zone})
 	w.born = append(w.born, event)
 }
 
-// scramble maps different numbers to different numbers without any order.
+// scramble maps different numbers to different numbers in no visible order.
 func scramble(n uint64) uint64 {
 	n = (n + 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
 	n = (n ^ n>>31) * 0x94d049bb133111eb
 	return n ^ n>>29
 }
 
-// remove takes the newest or the oldest endpoints of a zone away.
+// remove removes the newest or the oldest endpoints of a zone.
 func (w *world) remove(zone string, number int, newest bool) {
 	if number <= 0 {
 		return
 	}
-	stay := 0 // of the zone, before the first that goes
+	stay := 0 // endpoints of the zone to keep before the first removal
 	if newest {
 		stay = w.count(zone) - number
 	}
@@ -139,15 +139,15 @@ func (w *world) remove(zone string, number int, newest bool) {
 	w.endpoints, w.born = w.endpoints[:left], w.born[:left]
 }
 
-// fail has the oldest ready endpoint of a zone be unready.
+// fail makes the oldest ready endpoint of a zone unready.
 func (w *world) fail(zone string) {
 	i := slices.IndexFunc(w.endpoints, func(e allocate.Endpoint) bool { return e.Zone == zone })
 	w.unready = append(w.unready, unreadyEndpoint{w.endpoints[i], w.born[i]})
 	w.endpoints, w.born = slices.Delete(w.endpoints, i, i+1), slices.Delete(w.born, i, i+1)
 }
 
-// recover has the endpoint of a zone that has been unready for longest be ready again,
-// at its place in the order of age.
+// recover makes the longest unready endpoint of a zone ready again, at its place in the order of
+// age.
 func (w *world) recover(zone string) {
 	i := slices.IndexFunc(w.unready, func(e unreadyEndpoint) bool { return e.Zone == zone })
 	e := w.unready[i]
@@ -159,7 +159,7 @@ func (w *world) recover(zone string) {
 	w.endpoints, w.born = slices.Insert(w.endpoints, place, e.Endpoint), slices.Insert(w.born, place, e.born)
 }
 
-// region is the world as routing sees it.
+// region returns the world as routing sees it.
 func (w *world) region() allocate.Region {
 	zones := make([]allocate.Zone, len(w.names))
 	for z, name := range w.names {
@@ -171,8 +171,7 @@ func (w *world) region() allocate.Region {
 	return allocate.Region{Zones: zones}
 }
 
-// shares are the shares of the traffic that really come from the zones, nil if
-// there is no traffic.
+// shares returns the shares of the real traffic by zone, nil if there is no traffic.
 func (w *world) shares() []float64 {
 	sources := w.traffic
 	if sources == nil {
@@ -192,7 +191,7 @@ func (w *world) shares() []float64 {
 	return shares
 }
 
-// capacity is the number of zones that have nodes, and of nodes in all.
+// capacity returns the number of zones with nodes, and of all nodes.
 func (w *world) capacity() (zones, nodes int) {
 	for _, n := range w.nodes {
 		nodes += n
@@ -203,7 +202,7 @@ func (w *world) capacity() (zones, nodes int) {
 	return zones, nodes
 }
 
-// assigned are the assignments of the endpoints.
+// assigned returns the assignments of the endpoints.
 func (w *world) assigned() []allocate.ConsumerSet {
 	sets := make([]allocate.ConsumerSet, len(w.endpoints))
 	for i := range w.endpoints {
@@ -212,9 +211,8 @@ func (w *world) assigned() []allocate.ConsumerSet {
 	return sets
 }
 
-// reallocated counts endpoints that are older than the event and are used by other zones
-// than before, at whatever weight. In a plan that is AtHome only an endpoint that comes home
-// counts.
+// reallocated counts endpoints that are older than the event and now serve other zones, at any
+// weight. In a plan that is AtHome only an endpoint that returns to its own zone counts.
 func (w *world) reallocated(before []allocate.ConsumerSet, event int, atHome bool) int {
 	n := 0
 	for i := range w.endpoints {

@@ -9,12 +9,12 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// Range is the numbers From, From+Step, From+2*Step and so on, as far as To.
+// Range is the numbers From, From+Step, From+2*Step and so on, up to To.
 type Range struct {
 	From, To, Step int
 }
 
-// ParseRange reads a range as String writes it.
+// ParseRange reads the form that String writes.
 func ParseRange(s string) (Range, error) {
 	refused := func(reason string) (Range, error) {
 		return Range{}, fmt.Errorf("range %q %s; allowed are a number, FROM..TO, and FROM..TO/STEP", s, reason)
@@ -40,7 +40,7 @@ func ParseRange(s string) (Range, error) {
 	return r, r.validate()
 }
 
-// maxValue bounds what a range can contain, far beyond any cluster.
+// maxValue bounds the numbers of a range, far beyond any cluster.
 const maxValue = 1_000_000
 
 func (r Range) validate() error {
@@ -55,7 +55,7 @@ func (r Range) validate() error {
 	return nil
 }
 
-// String is the form in which users write the range: "7", "1..10" or "1..10/3".
+// String returns the form in which users write the range: "7", "1..10" or "1..10/3".
 func (r Range) String() string {
 	switch {
 	case r.From == r.To:
@@ -66,7 +66,7 @@ func (r Range) String() string {
 	return fmt.Sprintf("%d..%d/%d", r.From, r.To, r.Step)
 }
 
-// values is how many numbers the range has.
+// values returns the count of numbers in the range.
 func (r Range) values() int {
 	return (r.To-r.From)/r.Step + 1
 }
@@ -80,37 +80,35 @@ type Grid struct {
 	Nodes, Endpoints Range
 }
 
-// maxZones bounds the zones of a grid, whose cases must be counted.
+// maxZones bounds the zones of a grid, since its cases must be counted.
 const maxZones = 1000
 
 // maxCases bounds data sets, so that sums over all cases are exact.
 const maxCases = 1 << 32
 
-// NewGrid checks the grid and makes it a data set.
+// NewGrid checks the grid and returns its data set.
 func NewGrid(g Grid) (Dataset, error) {
 	return newGrids("grid", g)
 }
 
-// Published is the data set of the published study.
+// Published returns the data set of the published study.
 func Published() Dataset {
 	return mustGrids("published",
 		Grid{Zones: 3, Nodes: Range{1, 10, 1}, Endpoints: Range{0, 100, 1}},
 		Grid{Zones: 3, Nodes: Range{30, 30, 1}, Endpoints: Range{100, 1000, 7}})
 }
 
-// Small is the part of the published data set on which the study looks at
-// starting thresholds.
+// Small returns the part of the published data set that the study uses for starting thresholds.
 func Small() Dataset {
 	return mustGrids("small", Grid{Zones: 3, Nodes: Range{1, 10, 1}, Endpoints: Range{0, 20, 1}})
 }
 
-// Medium is between small and published.
+// Medium returns a data set between Small and Published.
 func Medium() Dataset {
 	return mustGrids("medium", Grid{Zones: 3, Nodes: Range{1, 10, 1}, Endpoints: Range{0, 50, 1}})
 }
 
-// grids are one or several grids with the same number of zones, one after the
-// other.
+// grids are one or several grids with the same number of zones, in sequence.
 type grids struct {
 	name  string
 	parts []Grid
@@ -159,7 +157,7 @@ func (g *grids) Name() string { return g.name }
 
 func (g *grids) Cases() (n int64, known bool) { return g.total, true }
 
-// open generates batches by their number: nothing is stored.
+// open generates batches by their number; nothing is stored.
 func (g *grids) open() source {
 	names := zoneNames(g.parts[0].Zones)
 	size := batchSize(len(names))
@@ -187,7 +185,7 @@ func (g *grids) open() source {
 	}
 }
 
-// zoneNames are names whose order is that of the zones.
+// zoneNames returns names that sort in the order of the zones.
 func zoneNames(zones int) []string {
 	const letters = 26
 	names := make([]string, zones)
@@ -201,7 +199,7 @@ func zoneNames(zones int) []string {
 	return names
 }
 
-// shape gives the batch n cases of these zones, with any figures.
+// shape gives the batch n cases with these zones. The figures remain arbitrary.
 func (b *batch) shape(names []string, n int64) {
 	if cells := len(names) * int(n); len(b.zones) < cells {
 		b.zones = make([]allocate.Zone, cells)
@@ -217,8 +215,8 @@ func (b *batch) shape(names []string, n int64) {
 	b.cases = b.cases[:n]
 }
 
-// fill generates the cases of the grid from the given index on. It needs the
-// memory of two digits for each zone.
+// fill generates the cases of the grid from the given index on. It needs the memory of two digits
+// for each zone.
 func (g Grid) fill(cases []Case, index int64, digits []int) {
 	nodes, endpoints := g.odometers(digits)
 	nodes.seek(index / endpoints.size())
@@ -235,16 +233,15 @@ func (g Grid) fill(cases []Case, index int64, digits []int) {
 	}
 }
 
-// odometer counts through the ways to choose a value for each of some zones, the
-// last zone changing fastest. It leaves out that all are zero, which can only be
-// the first.
+// odometer enumerates the ways to choose a value for each zone. The last zone changes fastest. It
+// skips the choice in which all are zero, which can only be the first.
 type odometer struct {
 	values Range
 	digits []int // by zone: the position in values
 }
 
-// odometers count the ways to choose nodes and endpoints, with the memory of two
-// digits for each zone.
+// odometers returns the odometers of nodes and endpoints, in the memory of two digits for each
+// zone.
 func (g Grid) odometers(digits []int) (nodes, endpoints odometer) {
 	return odometer{g.Nodes, digits[:g.Zones]}, odometer{g.Endpoints, digits[g.Zones : 2*g.Zones]}
 }
@@ -253,7 +250,7 @@ func (o odometer) value(zone int) int {
 	return o.values.From + o.digits[zone]*o.values.Step
 }
 
-// skipped is 1 if the first choice is left out.
+// skipped is 1 if the first choice is skipped, else 0.
 func (o odometer) skipped() int64 {
 	if o.values.From == 0 {
 		return 1
@@ -261,16 +258,16 @@ func (o odometer) skipped() int64 {
 	return 0
 }
 
-// size is the number of choices, or more than maxCases if that is more.
+// size returns the number of choices, capped above maxCases.
 func (o odometer) size() int64 {
 	return choices(len(o.digits), o.values.values()) - o.skipped()
 }
 
-// choices is the number of ways to choose from so many values for so many zones.
+// choices returns the number of ways to choose from so many values for so many zones.
 func choices(zones, values int) int64 {
 	n := 1.0
 	for i := range zones {
-		// Exact: it is a binomial coefficient after every step.
+		// This is exact: every step gives a binomial coefficient.
 		n = n * float64(values+i) / float64(i+1)
 		if n > 2*maxCases {
 			break
@@ -279,14 +276,14 @@ func choices(zones, values int) int64 {
 	return int64(n)
 }
 
-// seek goes to a choice by its number.
+// seek sets the odometer to a choice by its number.
 func (o odometer) seek(index int64) {
 	index += o.skipped()
 	digit := 0
 	for zone := range o.digits {
 		rest := len(o.digits) - zone - 1
 		for {
-			// The choices for the zones after this one, if it has this digit.
+			// The number of choices for the later zones, if this zone has this digit.
 			behind := choices(rest, o.values.values()-digit)
 			if index < behind {
 				break
@@ -298,8 +295,7 @@ func (o odometer) seek(index int64) {
 	}
 }
 
-// step goes to the next choice. After the last one it goes back to the first and
-// reports false.
+// step advances to the next choice. After the last one it returns to the first and reports false.
 func (o odometer) step() bool {
 	last := o.values.values() - 1
 	for zone := len(o.digits) - 1; zone >= 0; zone-- {

@@ -38,7 +38,7 @@ func message(err error) string {
 	return err.Error()
 }
 
-func TestGridsThatMakeNoSense(t *testing.T) {
+func TestInvalidGrids(t *testing.T) {
 	some := Range{0, 10, 1}
 	for _, test := range []struct {
 		name  string
@@ -79,7 +79,7 @@ func TestNamedGridsHaveTheirSizes(t *testing.T) {
 	}
 }
 
-// naive is a grid as loops.
+// naive enumerates a grid by nested loops.
 func naive(g Grid) [][]int {
 	var choices func(zones int, values Range, above int) [][]int
 	choices = func(zones int, values Range, above int) [][]int {
@@ -108,7 +108,7 @@ func naive(g Grid) [][]int {
 	return cases
 }
 
-// figures are a case as naive has it.
+// figures returns a case in the form of naive.
 func figures(c Case) []int {
 	var nodes, endpoints []int
 	for _, z := range c.Zones {

@@ -8,7 +8,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// sample is every so-manieth case of a data set of grids.
+// sample is every n-th case of a data set of grids.
 type sample struct {
 	*grids
 	every int64
@@ -47,11 +47,10 @@ func (s *sampleSource) fill(b *batch) (bool, error) {
 	return true, nil
 }
 
-// TestPublishedFigures compares a sample of the published data set with the
-// published figures. The whole of it is compared in test/acceptance.
+// TestPublishedFigures compares a sample of the published data set with the published figures.
+// test/acceptance compares the whole.
 func TestPublishedFigures(t *testing.T) {
-	// The step is a prime, so that it does not beat with the lengths of the
-	// loops.
+	// The step is a prime, so that it does not resonate with the lengths of the loops.
 	results := mustRun(t, Options{Dataset: sample{Published().(*grids), 997}, Variants: proposal(), Delivery: allocate.DeliveryGroups})
 	if results.Cases != 39_391 {
 		t.Fatalf("%d cases", results.Cases)
@@ -69,7 +68,7 @@ func TestPublishedFigures(t *testing.T) {
 		r := results.Variants[i]
 		slices := 0.3
 		if want.algorithm == allocate.LocalShared {
-			slices = 0.36 // the one mean that its steps do not give as near
+			slices = 0.36 // the only mean that the published steps reproduce less exactly
 		}
 		if r.Bound.Algorithm != want.algorithm || r.Invalid != 0 {
 			t.Errorf("%s has %d invalid cases", r.Name, r.Invalid)
@@ -80,8 +79,8 @@ func TestPublishedFigures(t *testing.T) {
 		}{
 			{"total", r.Mean.Total, want.total, 0.1 + sampling},
 			{"in-zone", r.Mean.InZone, want.inZone, 0.3 + sampling},
-			// The published totals are 45 % in-zone, 40 % overload and 15 % slices:
-			// that column is the mean of greatest overload and evenness.
+			// The published totals are 45 % in-zone, 40 % overload and 15 % slices. The overload
+			// column is the mean of greatest overload and evenness.
 			{"overload", (r.Mean.Overload + r.Mean.Deviation) / 2, want.overload, 0.3 + sampling},
 			{"slices", r.Mean.Slices, want.slices, slices + sampling},
 		} {
@@ -92,8 +91,8 @@ func TestPublishedFigures(t *testing.T) {
 	}
 }
 
-// TestFlowBeatsTheStudy compares flow with the best algorithm of the study, which has a
-// total of 86.87 as groups.
+// TestFlowBeatsTheStudy compares flow with the best algorithm of the study, whose total is 86.87 as
+// groups.
 func TestFlowBeatsTheStudy(t *testing.T) {
 	results := mustRun(t, Options{Dataset: sample{Published().(*grids), 997}, Variants: variants(allocate.Flow), Delivery: allocate.DeliveryGroups})
 	r := results.Variants[0]
@@ -102,5 +101,5 @@ func TestFlowBeatsTheStudy(t *testing.T) {
 	}
 }
 
-// sampling is by how much the means of a sample may differ from those of the whole.
+// sampling is the allowed difference between the means of a sample and of the whole.
 const sampling = 0.05

@@ -6,8 +6,8 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// Representative is a data set of few cases that a reader can check by hand: what
-// clusters look like most of the time, and what they look like on bad days.
+// Representative returns a data set of few cases that a reader can check by hand: common clusters,
+// and clusters on bad days.
 func Representative() Dataset {
 	cases := []struct {
 		name             string

@@ -9,8 +9,8 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// Run scores the variants on the cases of the data set. When ctx ends it returns
-// the results so far with the context's error.
+// Run scores the variants on the cases of the data set. If ctx ends it returns the results so far,
+// with the context's error.
 func Run(ctx context.Context, options Options) (Results, error) {
 	if err := options.Validate(); err != nil {
 		return Results{}, err
@@ -88,8 +88,8 @@ func newWorker(o *Options, cases source) *worker {
 	return w
 }
 
-// work goes on until there are no more batches, or ctx ends. A batch that was begun is
-// finished, so that the accounts of all variants have the same cases.
+// work continues until no batch is left or ctx ends. It finishes a started batch, so that the
+// accounts of all variants have the same cases.
 func (w *worker) work(ctx context.Context) error {
 	for ctx.Err() == nil {
 		more, err := w.cases(&w.batch)
@@ -103,8 +103,8 @@ func (w *worker) work(ctx context.Context) error {
 	return nil
 }
 
-// score scores the batch, with one variant after the other so that the time that
-// each takes can be measured.
+// score scores the batch with one variant after the other, so that the time of each can be
+// measured.
 func (w *worker) score() error {
 	clock := w.options.Clock
 	for v := range w.options.Variants {

@@ -16,7 +16,7 @@ import (
 	"vicinity.dev/vicinity/test/golden"
 )
 
-// variants are the algorithms with the thresholds of the study.
+// variants returns the algorithms with the thresholds of the study.
 func variants(algorithms ...allocate.Algorithm) []Variant {
 	var v []Variant
 	for _, a := range algorithms {
@@ -25,12 +25,12 @@ func variants(algorithms ...allocate.Algorithm) []Variant {
 	return v
 }
 
-// proposal are the algorithms of the published study.
+// proposal returns the algorithms of the published study.
 func proposal() []Variant {
 	return variants(allocate.Balanced, allocate.Local, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt)
 }
 
-// someGrid has a few thousand cases, among them many that tie.
+// someGrid returns a grid of a few thousand cases with many ties.
 func someGrid(t testing.TB) Dataset {
 	t.Helper()
 	d, err := NewGrid(Grid{Zones: 3, Nodes: Range{1, 3, 1}, Endpoints: Range{0, 12, 1}})
@@ -78,7 +78,7 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 	}
 }
 
-func TestResultsAreThoseOfTheCases(t *testing.T) {
+func TestResultsSumUpTheCases(t *testing.T) {
 	weights := allocate.Weights{InZone: 3, Overload: 2, Deviation: 1, Slices: 4}
 	options := Options{Dataset: someGrid(t), Variants: proposal(), Delivery: allocate.DeliveryGroups, Weights: weights, SliceSize: 5, Worst: 7}
 	results := mustRun(t, options)
@@ -193,14 +193,14 @@ func TestPartsOfScore(t *testing.T) {
 	}
 }
 
-func TestCancelledRunsReturnWhatIsDone(t *testing.T) {
+func TestCancelledRunsReturnPartialResults(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var readings atomic.Int64
 	results, err := Run(ctx, Options{
 		Dataset: Published(), Variants: variants(allocate.Balanced, allocate.Local), Workers: 2,
 		Clock: func() time.Duration {
-			if readings.Add(1) == 40 { // four are of one batch
+			if readings.Add(1) == 40 { // a batch takes four readings
 				cancel()
 			}
 			return 0
@@ -223,7 +223,7 @@ func TestCancelledRunsReturnWhatIsDone(t *testing.T) {
 	}
 }
 
-// workerFor makes a worker with a batch to score again and again.
+// workerFor returns a worker with a batch to score repeatedly.
 func workerFor(t testing.TB, zones int, v []Variant) *worker {
 	t.Helper()
 	d, err := NewGrid(Grid{Zones: zones, Nodes: Range{1, 3, 1}, Endpoints: Range{0, 9, 3}})
@@ -258,7 +258,7 @@ func BenchmarkScore(b *testing.B) {
 	}
 }
 
-// TestRepresentativeScores compares with a file that people can check by hand.
+// TestRepresentativeScores compares with a file that a reader can check by hand.
 func TestRepresentativeScores(t *testing.T) {
 	var b strings.Builder
 	options := Options{Delivery: allocate.DeliveryGroups}.withDefaults()

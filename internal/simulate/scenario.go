@@ -8,14 +8,13 @@ import (
 // Scenario is a list of events of one Service on a virtual clock. NamedScenario makes it.
 type Scenario struct {
 	Name string
-	// Events are in the order of time. The first is at 0: the start, whose changes do not
-	// count.
+	// Events are in the order of time. The first is the start, at 0. Its changes do not count.
 	Events []Event
-	// Length is the time of the end, at or after the last event.
+	// Length is the end time, at or after the last event.
 	Length time.Duration
 }
 
-// Event is all that happens at one moment. Routing reacts once, to all of it.
+// Event has all changes of one moment. Routing reacts once, to all of them.
 type Event struct {
 	At      time.Duration
 	Changes []Change
@@ -26,21 +25,20 @@ type Subject string
 
 // The subjects.
 const (
-	// SubjectNodes is the number of nodes of a zone: its capacity, and the traffic that
-	// comes from it unless the scenario says otherwise.
+	// SubjectNodes is the number of nodes of a zone: its capacity, and the traffic that it sends,
+	// unless the scenario sets that apart.
 	SubjectNodes Subject = "nodes"
-	// SubjectEndpoints is the number of ready endpoints of a zone. When it falls the
-	// newest go, as when a Deployment is scaled down.
+	// SubjectEndpoints is the number of ready endpoints of a zone. When it falls, the newest go, as
+	// in a scale-down of a Deployment.
 	SubjectEndpoints Subject = "endpoints"
-	// SubjectRetire is a number of endpoints that go from a zone, the oldest first, as
-	// when a Deployment is updated.
+	// SubjectRetire is the number of endpoints that a zone loses, the oldest first, as in an update
+	// of a Deployment.
 	SubjectRetire Subject = "retire"
 	// SubjectUnready is a number of ready endpoints of a zone that start to fail their readiness probe, the oldest
 	// first. A negative number makes endpoints ready again, with their assignments, in the order in which they failed.
 	SubjectUnready Subject = "unready"
-	// SubjectTraffic is the share of the traffic that really comes from a zone, in any
-	// unit; zones that are not named have none. Without any zone the traffic is
-	// by nodes again.
+	// SubjectTraffic is the share of the real traffic that a zone sends, in any unit. Zones that
+	// are not named send none. A change without zones returns to traffic by nodes.
 	SubjectTraffic Subject = "traffic"
 )
 
@@ -58,7 +56,7 @@ type ZoneChange struct {
 	Relative bool
 }
 
-// ZoneNames lists all zones that the scenario ever mentions, in the order of names.
+// ZoneNames lists all zones of the scenario, in the order of names.
 func (s Scenario) ZoneNames() []string {
 	var names []string
 	for _, event := range s.Events {

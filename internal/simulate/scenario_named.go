@@ -11,24 +11,22 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// ScenarioOptions are the size of the region that the named scenarios start with.
+// ScenarioOptions size the region that the named scenarios start with.
 type ScenarioOptions struct {
 	// Zones is the number of zones, named a, b, c and so on.
 	Zones int
-	// NodesPerZone are the nodes of the zones; if there are fewer numbers than
-	// zones they repeat.
+	// NodesPerZone are the numbers of nodes of the zones. They repeat if there are more zones.
 	NodesPerZone []int
 	// Endpoints is the number of replicas, spread over the zones by the scheduler.
 	Endpoints int
-	// Start is the starting threshold that the size in the scenario "wavering"
-	// wavers around.
+	// Start is the starting threshold around which the size wavers in the scenario "wavering".
 	Start allocate.Start
-	// Seed decides ties and start-up times, and all of the scenario "churn". The
-	// same seed makes the same scenarios.
+	// Seed decides ties, start-up times, and the whole scenario "churn". The same seed gives the
+	// same scenarios.
 	Seed uint64
 }
 
-// DefaultScenarioOptions is a cluster with slightly uneven zones, as most are.
+// DefaultScenarioOptions returns a cluster with slightly uneven zones, as most are.
 func DefaultScenarioOptions() ScenarioOptions {
 	return ScenarioOptions{
 		Zones:        3,
@@ -59,7 +57,7 @@ func (o ScenarioOptions) Validate() error {
 	return nil
 }
 
-// Bounds that keep a run of all named scenarios to minutes.
+// Bounds that limit a run of all named scenarios to minutes.
 const (
 	maxNamedZones     = 100
 	maxNamedNodes     = 200
@@ -70,7 +68,7 @@ const (
 type namedScenario struct {
 	name, about string
 	length      time.Duration
-	// direct makes the first appointments, on a stage that is set up.
+	// direct makes the first appointments on the stage.
 	direct func(s *stage, o ScenarioOptions)
 }
 
@@ -96,7 +94,7 @@ func ScenarioNames() []string {
 	return names
 }
 
-// DescribeScenario says in a few words what happens in a named scenario.
+// DescribeScenario describes a named scenario in a few words.
 func DescribeScenario(name string) string {
 	for _, named := range namedScenarios() {
 		if named.name == name {
@@ -122,10 +120,10 @@ func NamedScenario(name string, o ScenarioOptions) (Scenario, error) {
 	return Scenario{}, fmt.Errorf("scenario: %q is unknown; allowed are %s", name, strings.Join(ScenarioNames(), ", "))
 }
 
-// newStage is a stage with the zones and their nodes, and no pod yet.
+// newStage returns a stage with the zones and their nodes, and no pods.
 func newStage(name string, o ScenarioOptions) *stage {
-	// Each scenario has its own sequence, so that it does not change when others
-	// are played before it.
+	// Each scenario has its own random sequence, so that it does not depend on the scenarios before
+	// it.
 	salt := fnv.New64a()
 	_, _ = salt.Write([]byte(name))
 	s := &stage{random: rand.New(rand.NewPCG(o.Seed, salt.Sum64()))}
@@ -136,7 +134,7 @@ func newStage(name string, o ScenarioOptions) *stage {
 	return s
 }
 
-// zoneName is a letter, or in regions with more zones than letters a number.
+// zoneName returns a letter, or a number if the region has more zones than letters.
 func zoneName(z, zones int) string {
 	if zones <= 'z'-'a'+1 {
 		return string(rune('a' + z))
@@ -144,7 +142,7 @@ func zoneName(z, zones int) string {
 	return fmt.Sprintf("z%03d", z+1)
 }
 
-// deploy has so many pods ready at the start.
+// deploy makes so many pods ready at the start.
 func (s *stage) deploy(replicas int) {
 	for range replicas {
 		zone := &s.zones[s.place()]
@@ -163,8 +161,7 @@ func rollingUpdate(s *stage, o ScenarioOptions) {
 	s.in(10*time.Minute, s.update)
 }
 
-// probeFailures has one or two pods fail every two minutes, for up to 100 seconds, but
-// never all.
+// probeFailures makes one or two pods fail every two minutes, for up to 100 seconds, but never all.
 func probeFailures(s *stage, o ScenarioOptions) {
 	const period = 2 * time.Minute
 	s.deploy(o.Endpoints)
@@ -183,9 +180,9 @@ func probeFailures(s *stage, o ScenarioOptions) {
 	s.in(period, fail)
 }
 
-// autoscale has a load between 0.4 and 1.6 of the normal, in a wave of two hours. Each minute
-// the autoscaler adds the pods that are missing, and removes those that the highest load of
-// the last five minutes does not need, as in Kubernetes.
+// autoscale has a load between 0.4 and 1.6 of the normal, in a wave of two hours. Each minute the
+// autoscaler adds missing pods. It removes pods that the highest load of the last five minutes does
+// not need, as in Kubernetes.
 func autoscale(s *stage, o ScenarioOptions) {
 	const (
 		period = time.Minute
@@ -211,7 +208,7 @@ func autoscale(s *stage, o ScenarioOptions) {
 	s.in(period, look)
 }
 
-// loadAt is a wave of straight lines around 1: up to 1.6, down to 0.4 and back.
+// loadAt returns a wave of straight lines around 1: up to 1.6, down to 0.4 and back.
 func loadAt(minute, wave int) float64 {
 	const swing = 0.6
 	quarter := float64(wave) / 4
@@ -225,8 +222,8 @@ func loadAt(minute, wave int) float64 {
 	}
 }
 
-// wavering starts well above the starting threshold and then has one endpoint more
-// or less than it, and sometimes as many.
+// wavering starts well above the starting threshold. Then its size varies by at most one endpoint
+// around the threshold.
 func wavering(s *stage, o ScenarioOptions) {
 	start := max(2, o.Start.In(o.Zones))
 	s.deploy(start + allocate.DefaultPadding)
@@ -241,9 +238,9 @@ func wavering(s *stage, o ScenarioOptions) {
 	s.in(2*time.Minute, waver)
 }
 
-// zoneLost loses the first zone. Its endpoints go at once, and pods are made elsewhere when
-// the nodes have been gone for five minutes. The nodes come back one by one. No pod moves for
-// that, so the Deployment is restarted later.
+// zoneLost loses the first zone. Its endpoints go at once, and other zones replace the pods after
+// the nodes have been gone for five minutes. The nodes come back one by one. That moves no pod, so
+// the Deployment is restarted later.
 func zoneLost(s *stage, o ScenarioOptions) {
 	const eviction = 5 * time.Minute
 	s.deploy(o.Endpoints)
@@ -257,13 +254,13 @@ func zoneLost(s *stage, o ScenarioOptions) {
 	s.in(80*time.Minute, s.update)
 }
 
-// returnPace is the time between two nodes that come back, such that all are there
-// half an hour after the first.
+// returnPace returns the time between two returning nodes, so that all are back half an hour after
+// the first.
 func returnPace(o ScenarioOptions) time.Duration {
 	return min(30*time.Second, 30*time.Minute/time.Duration(o.NodesPerZone[0])).Truncate(time.Millisecond)
 }
 
-// nodesAdded moves no pod.
+// nodesAdded adds nodes, which moves no pod.
 func nodesAdded(s *stage, o ScenarioOptions) {
 	s.deploy(o.Endpoints)
 	var zones []int
@@ -294,8 +291,8 @@ func oneZoneTraffic(s *stage, o ScenarioOptions) {
 	s.in(40*time.Minute, func() { s.setTraffic() })
 }
 
-// churn has something happen every half a minute on average. The numbers of pods
-// and nodes stay near those of the start.
+// churn has an event every half minute on average. The numbers of pods and nodes stay near their
+// start values.
 func churn(s *stage, o ScenarioOptions) {
 	s.deploy(o.Endpoints)
 	total := 0
@@ -313,7 +310,7 @@ func churn(s *stage, o ScenarioOptions) {
 				s.scale(s.ready - 1)
 			}
 		case chance < 80:
-			// A pod fails somewhere, and another is started.
+			// A pod fails somewhere, and a replacement starts.
 			if z := s.anyOf(func(z *stageZone) int { return z.ready }); z >= 0 && s.ready > 1 {
 				s.giveUp(z, SubjectEndpoints)
 				s.launch(func() {})
@@ -324,7 +321,7 @@ func churn(s *stage, o ScenarioOptions) {
 				s.setNodes(z, s.zones[z].nodes+1)
 				nodes++
 			} else if z := s.anyOf(func(z *stageZone) int { return z.nodes - 1 }); z >= 0 {
-				// The pods of the node are not lost here: it was drained.
+				// The node was drained before, so it has no pods to lose.
 				s.setNodes(z, s.zones[z].nodes-1)
 				nodes--
 			}

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// stage plays the named scenarios: a Deployment and a scheduler on a virtual clock, whose
-// effects on a Service it records.
+// stage plays the named scenarios: a Deployment and a scheduler on a virtual clock. It records
+// their effects on a Service.
 //
-// The scheduler puts a pod into the zone with the fewest pods, of those with nodes, as by its
-// default spreading. A ReplicaSet that shrinks removes a pod of a node with the most. The
-// seed decides ties and start-up times.
+// As in the default spreading, the scheduler puts a pod into the zone with the fewest pods, among
+// zones with nodes. A ReplicaSet that shrinks removes a pod from a node with the most. The seed
+// decides ties and start-up times.
 type stage struct {
 	now      time.Duration
 	due      []appointment // in the order of time
@@ -28,27 +28,28 @@ type stageZone struct {
 	nodes    int
 	ready    int
 	starting int
-	// losses counts how often the zone was lost: pods that were starting then never get ready.
+	// losses counts the losses of the zone: pods that were starting at such a moment never get
+	// ready.
 	losses int
-	// old counts the ready pods that the update under way has to replace.
+	// old counts the ready pods that the current update must still replace.
 	old int
 }
 
-// appointment is something that will happen.
+// appointment is a future action.
 type appointment struct {
 	at time.Duration
 	do func()
 }
 
-// How long a pod takes from being wanted to being ready, and from being given up
-// to being out of the EndpointSlices.
+// The times that a pod takes from its creation to being ready, and from its deletion to leaving the
+// EndpointSlices.
 const (
 	startUpLeast = 10 * time.Second
-	startUpRange = 11 // seconds above the least, decided by the seed
+	startUpRange = 11 // seconds above the least, chosen by the seed
 	goodbye      = time.Second
 )
 
-// in makes an appointment. Of several at the same time the first made is the first.
+// in makes an appointment. Appointments for the same time run in the order in which they were made.
 func (s *stage) in(delay time.Duration, do func()) {
 	at := s.now + delay
 	place := len(s.due)
@@ -58,7 +59,7 @@ func (s *stage) in(delay time.Duration, do func()) {
 	s.due = slices.Insert(s.due, place, appointment{at, do})
 }
 
-// play lets time pass until the end.
+// play advances the time to the end.
 func (s *stage) play(name string, length time.Duration) Scenario {
 	for len(s.due) > 0 && s.due[0].at <= length {
 		next := s.due[0]
@@ -84,7 +85,7 @@ func (s *stage) setNodes(zone, nodes int) {
 	s.write(SubjectNodes, ZoneChange{Zone: s.zones[zone].name, Amount: nodes})
 }
 
-// setTraffic says where the traffic comes from; without shares it is by nodes.
+// setTraffic sets the shares of the real traffic; without shares it is by nodes.
 func (s *stage) setTraffic(shares ...int) {
 	var zones []ZoneChange
 	for z, share := range shares {
@@ -93,7 +94,7 @@ func (s *stage) setTraffic(shares ...int) {
 	s.write(SubjectTraffic, zones...)
 }
 
-// anyOf is a zone by the seed, each as likely as its weight says, or -1.
+// anyOf picks a zone by the seed, with a probability by weight. It returns -1 if all weights are 0.
 func (s *stage) anyOf(weight func(*stageZone) int) int {
 	total := 0
 	for z := range s.zones {
@@ -111,7 +112,7 @@ func (s *stage) anyOf(weight func(*stageZone) int) int {
 	return -1
 }
 
-// place is the zone for a new pod, or -1 if there is no node.
+// place returns the zone for a new pod, or -1 without any node.
 func (s *stage) place() int {
 	fewest := math.MaxInt
 	for z := range s.zones {
@@ -127,8 +128,8 @@ func (s *stage) place() int {
 	})
 }
 
-// crowded is the zone of a pod to remove: one of those counted by pods, where the fullest
-// nodes are, by the seed. Nodes of a zone are filled evenly.
+// crowded picks, by the seed, the zone of a pod to remove: one of the zones for which pods is not
+// zero and whose nodes are the fullest. Nodes of a zone fill evenly.
 func (s *stage) crowded(pods func(*stageZone) int) int {
 	rank := func(z *stageZone) int {
 		nodes := max(z.nodes, 1)
@@ -148,13 +149,13 @@ func (s *stage) crowded(pods func(*stageZone) int) int {
 	})
 }
 
-// startUp is the time that a pod takes to be ready.
+// startUp returns the time that a pod takes to become ready.
 func (s *stage) startUp() time.Duration {
 	return startUpLeast + time.Duration(s.random.IntN(startUpRange))*time.Second
 }
 
-// launch starts a pod and calls then when it is ready. Without a node, or if its zone is lost
-// meanwhile, it never is.
+// launch starts a pod and calls then when it is ready. A pod never gets ready if no node exists, or
+// if its zone is lost meanwhile.
 func (s *stage) launch(then func()) {
 	z := s.place()
 	if z < 0 {
@@ -177,7 +178,7 @@ func (s *stage) launch(then func()) {
 	})
 }
 
-// giveUp ends one ready pod of a zone.
+// giveUp removes one ready pod of a zone.
 func (s *stage) giveUp(z int, subject Subject) {
 	zone := &s.zones[z]
 	zone.ready--
@@ -190,8 +191,8 @@ func (s *stage) giveUp(z int, subject Subject) {
 	s.write(subject, change)
 }
 
-// setReady has a pod of a zone fail its readiness probe, or pass it again. The
-// Deployment makes no other for that.
+// setReady makes a pod of a zone fail its readiness probe, or pass it again. The Deployment does
+// not replace it.
 func (s *stage) setReady(z, change int) {
 	s.zones[z].ready += change
 	s.ready += change
@@ -208,8 +209,8 @@ func (s *stage) scale(replicas int) {
 	}
 }
 
-// update is a rolling update of all pods with a surge of a quarter and none unavailable: each
-// pod that gets ready lets an old one go, and then the next one start.
+// update is a rolling update of all pods, with a surge of a quarter and none unavailable: each pod
+// that gets ready lets an old one go, and then the next one start.
 func (s *stage) update() {
 	for z := range s.zones {
 		s.zones[z].old = s.zones[z].ready
@@ -233,7 +234,7 @@ func (s *stage) update() {
 	}
 }
 
-// lose takes all nodes of a zone away, with the pods on them.
+// lose removes all nodes of a zone, with their pods.
 func (s *stage) lose(z int) {
 	zone := &s.zones[z]
 	s.ready -= zone.ready

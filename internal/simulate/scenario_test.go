@@ -12,14 +12,14 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// small is a cluster with few nodes and endpoints.
+// small returns a cluster with few nodes and endpoints.
 func small() ScenarioOptions {
 	o := DefaultScenarioOptions()
 	o.NodesPerZone, o.Endpoints = []int{3, 2, 1}, 6
 	return o
 }
 
-// failer is a test or a check of a property.
+// failer has the common methods of *testing.T and *rapid.T.
 type failer interface {
 	Helper()
 	Fatal(args ...any)
@@ -34,7 +34,7 @@ func play(t failer, name string, o ScenarioOptions) Scenario {
 	return scenario
 }
 
-// A scenario begins at 0, goes on in the order of time, and removes nothing that is not there.
+// A scenario starts at 0, is in the order of time, and removes only existing nodes and endpoints.
 func TestNamedScenariosCanBePlayed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		zones := rapid.IntRange(2, 30).Draw(t, "zones")
@@ -82,7 +82,7 @@ func TestNamedScenariosFollowTheSeed(t *testing.T) {
 	}
 }
 
-// sizes are the numbers of endpoints after each event.
+// sizes returns the numbers of endpoints after each event.
 func sizes(s Scenario) []int {
 	w := newWorld(s.ZoneNames())
 	var list []int
@@ -160,7 +160,7 @@ func TestAutoscaleGoesUpAndDown(t *testing.T) {
 	for _, n := range sizes(play(t, "autoscale", o)) {
 		most, least = max(most, n), min(least, n)
 	}
-	// The load is at 0.4 for less time than the autoscaler remembers.
+	// The load stays at 0.4 for less time than the autoscaler remembers.
 	if most != 48 || least != 13 {
 		t.Errorf("from %d to %d endpoints, want 13 to 48", least, most)
 	}

@@ -1,13 +1,12 @@
-// Package simulate tries the allocation algorithms out, without a cluster.
+// Package simulate tests the allocation algorithms without a cluster.
 //
-// Run scores them on the cases of a Dataset, such as that of the published study or a CSV
-// file. Each case is one region without a past. Cases are made when they are needed, so
-// memory does not grow with the data set, and results do not depend on the number of
-// workers. Dynamics lets regions change on a virtual clock and counts what the changes
-// cost.
+// Run scores them on the cases of a Dataset, such as the published study or a CSV file. Each case
+// is one region without a previous plan. Cases are generated on demand, so memory does not grow
+// with the data set. Results do not depend on the number of workers. Dynamics changes regions on a
+// virtual clock and counts the cost of the changes.
 //
-// The package decides nothing about traffic: package allocate does. Speeds are measured
-// with the clock of the caller.
+// Package allocate makes all decisions about traffic. Speeds are measured with the clock of the
+// caller.
 package simulate
 
 import (
@@ -25,7 +24,7 @@ type Case struct {
 	Zones []allocate.Zone
 }
 
-// Clone is a copy with its own zones and a name, which cases of a grid get here only.
+// Clone returns a copy with its own zones and a name. Cases of a grid have no name before.
 func (c Case) Clone() Case {
 	if c.Name == "" {
 		c.Name = gridName(c.Zones)
@@ -34,17 +33,17 @@ func (c Case) Clone() Case {
 	return c
 }
 
-// Variant is an algorithm with the thresholds that it is tried with.
+// Variant is an algorithm with thresholds to test.
 type Variant struct {
-	// Name tells the variants of a run apart: the algorithm, followed by the
-	// thresholds that the run varies.
+	// Name distinguishes the variants of a run: the algorithm, followed by the thresholds that the
+	// run varies.
 	Name  string
 	Bound allocate.Bound
 }
 
-// StudyBound is the bound of an algorithm in the published study. Other than in
-// allocate.DefaultBound only local has a start, and there is no padding, since a case has no
-// past.
+// StudyBound returns the bound of an algorithm in the published study. Unlike in
+// allocate.DefaultBound, only local has a start, and there is no padding, since a case has no
+// previous state.
 func StudyBound(a allocate.Algorithm) allocate.Bound {
 	bound := allocate.DefaultBound(a)
 	bound.Padding = 0
@@ -54,11 +53,11 @@ func StudyBound(a allocate.Algorithm) allocate.Bound {
 	return bound
 }
 
-// Parts are a score and what it is made of, of one plan or as the mean over many.
-// All are from 0 to 100, and 100 is best.
+// Parts are a score and its parts, of one plan or as the mean over many. All are from 0 to 100, and
+// 100 is best.
 type Parts struct {
-	// Total is the weighted mean of the others. A plan that leaves a zone with
-	// traffic nothing to reach has 0.
+	// Total is the weighted mean of the others. It is 0 for a plan that leaves a zone with traffic
+	// without endpoints.
 	Total float64
 	// InZone is the percentage of traffic that stays in its zone.
 	InZone float64
@@ -73,11 +72,9 @@ type Parts struct {
 // Score rates the plan for one case.
 type Score struct {
 	Parts
-	// MaxOverload is by how many percent the load of the busiest endpoint is above
-	// the even share.
+	// MaxOverload is the load of the busiest endpoint above the even share, in percent.
 	MaxOverload float64
-	// MeanDeviation is by how many percent the endpoints' loads are off the even
-	// share in the mean.
+	// MeanDeviation is the mean distance of the endpoints' loads from the even share, in percent.
 	MeanDeviation float64
 }
 
@@ -87,8 +84,8 @@ type Scored struct {
 	Score Score
 }
 
-// Histogram counts cases by a percentage. Bin i has those from i*Width up to, and
-// without, (i+1)*Width; the last bin also those beyond.
+// Histogram counts cases by a percentage. Bin i holds values from i*Width up to, but not including,
+// (i+1)*Width. The last bin also holds all greater values.
 type Histogram struct {
 	Width  float64
 	Counts []int64
@@ -97,19 +94,18 @@ type Histogram struct {
 // Result is the result of a run for one variant.
 type Result struct {
 	Variant
-	// Cases is the number of cases scored; Invalid of them got a plan in which a
-	// zone that has traffic reaches nothing.
+	// Cases is the number of cases scored. Invalid of them got a plan in which a zone with traffic
+	// reaches no endpoint.
 	Cases, Invalid int64
-	// Mean is over all cases, MaxOverload the greatest of any case.
+	// Mean is over all cases; MaxOverload is the greatest of any case.
 	Mean        Parts
 	MaxOverload float64
-	// InZone and Overload are the distributions of Parts.InZone and
-	// Score.MaxOverload.
+	// InZone and Overload are the distributions of Parts.InZone and Score.MaxOverload.
 	InZone, Overload Histogram
 	// Worst are the cases with the least total, the worst first.
 	Worst []Scored
-	// CasesPerSecond is the speed that all workers together would have with this
-	// variant alone. It is 0 without a clock.
+	// CasesPerSecond is the speed that all workers together would have with this variant alone. It
+	// is 0 without a clock.
 	CasesPerSecond float64
 }
 
@@ -119,21 +115,21 @@ type Results struct {
 	Delivery  allocate.Delivery
 	Weights   allocate.Weights
 	SliceSize int
-	// Cases is the number of cases scored. If the run was cancelled, and Partial
-	// says so, the data set has more.
+	// Cases is the number of cases scored. The data set has more if Partial reports that the run
+	// was cancelled.
 	Cases   int64
 	Partial bool
 	// Variants are in the order of Options.Variants.
 	Variants []Result
 }
 
-// Options say what to run.
+// Options configure a run.
 type Options struct {
 	// Dataset and Variants are required.
 	Dataset  Dataset
 	Variants []Variant
-	// Delivery is allocate.DeliveryHints if empty, which are written on EndpointSlices that
-	// are there anyway. Groups have slices of their own.
+	// Delivery is allocate.DeliveryHints if empty: hints in the EndpointSlices of Kubernetes.
+	// Groups have slices of their own.
 	Delivery allocate.Delivery
 	// Weights are allocate.DefaultWeights if all are zero.
 	Weights allocate.Weights
@@ -141,7 +137,7 @@ type Options struct {
 	SliceSize int
 	// Workers is the number of goroutines, all cores if zero.
 	Workers int
-	// Worst is the number of worst cases to keep of each variant.
+	// Worst is the number of worst cases to keep for each variant.
 	Worst int
 	// Clock, if set, is a monotonic clock to measure speeds with.
 	Clock func() time.Duration
@@ -185,7 +181,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// maxWeight keeps sums of weights from overflowing.
+// maxWeight prevents overflow in sums of weights.
 const maxWeight = 1_000_000
 
 func (o Options) delivery() allocate.Delivery {
@@ -195,8 +191,8 @@ func (o Options) delivery() allocate.Delivery {
 	return o.Delivery
 }
 
-// gridName names a case of a grid by its nodes and endpoints: "1-2-3/0-0-7" has
-// two nodes and no endpoint in the second zone.
+// gridName names a case of a grid by its nodes and endpoints: "1-2-3/0-0-7" has two nodes and no
+// endpoint in the second zone.
 func gridName(zones []allocate.Zone) string {
 	var nodes, endpoints strings.Builder
 	for i := range zones {

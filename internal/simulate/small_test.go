@@ -7,9 +7,9 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// A small Service that optimal divides stays divided, whatever comes and goes: its
-// state never changes, it is never above the threshold, and an event moves less than one
-// endpoint in the mean.
+// A small Service that optimal divides stays divided through rolling updates and probe failures.
+// Its state never changes, it is never above the threshold, and an event moves less than one
+// endpoint on average.
 func TestSmallServicesDoNotFlap(t *testing.T) {
 	const seeds = 5
 	events, moved := 0, 0
