@@ -1,5 +1,5 @@
-// Package charts holds the Helm chart of Vicinity, so that what the lab and the tests
-// install is what users install.
+// Package charts embeds the Helm chart of Vicinity, so that the lab and the tests install the same
+// chart as users.
 package charts
 
 import (
@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// The prefix takes in files whose names begin with a dot or an underscore, as those of
-// shared templates do.
+// The prefix all includes files whose names begin with a dot or an underscore, such as shared
+// templates.
 //
 //go:embed all:vicinity
 var files embed.FS
 
-// Vicinity is the folder of the chart.
+// Vicinity returns the folder of the chart.
 func Vicinity() (fs.FS, error) { return fs.Sub(files, "vicinity") }
 
-// CRDs are those of the chart, as YAML. Helm would install but never upgrade them, so the
+// CRDs returns the CRDs of the chart, as YAML. Helm would install but never upgrade them, so the
 // caller applies them first.
 func CRDs() ([]string, error) {
 	names, err := fs.Glob(files, "vicinity/crds/*.yaml")
@@ -36,7 +36,7 @@ func CRDs() ([]string, error) {
 	return all, nil
 }
 
-// Version is that of the chart.
+// Version returns the version of the chart.
 func Version() (string, error) {
 	text, err := files.ReadFile("vicinity/Chart.yaml")
 	if err != nil {
@@ -47,5 +47,5 @@ func Version() (string, error) {
 			return strings.Trim(strings.TrimSpace(version), `"'`), nil
 		}
 	}
-	return "", errors.New("the chart's Chart.yaml has no version")
+	return "", errors.New("Chart.yaml of the chart has no version")
 }

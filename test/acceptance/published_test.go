@@ -88,8 +88,8 @@ func TestPublishedTable(t *testing.T) {
 		}
 		near(t, got.Algorithm+": total", got.Total, want.Total, 0.1)
 		near(t, got.Algorithm+": in-zone", got.InZone, want.InZone, 0.3)
-		// The published totals are 45 % in-zone, 40 % overload and 15 % slices: that
-		// column is the mean of greatest overload and evenness.
+		// The published totals are 45 % in-zone, 40 % overload and 15 % slices. The overload column
+		// is the mean of greatest overload and evenness.
 		overload := (got.Total - 0.45*got.InZone - 0.15*got.Slices) / 0.4
 		near(t, got.Algorithm+": overload", overload, want.Overload, 0.3)
 		slices := 0.3
@@ -113,7 +113,7 @@ func TestOptimalOverTheWholeDataSet(t *testing.T) {
 
 func TestFlowOverTheWholeDataSet(t *testing.T) {
 	flow := whole(t, "--dataset published --algorithm flow --delivery groups")[0]
-	// The best of the study has 86.87.
+	// The best algorithm of the study has 86.87.
 	if flow.Total < 87.8 || flow.MaxOverload >= 1 {
 		t.Errorf("flow has a total of %.3f, want at least 87.8, and overload up to %.2f", flow.Total, flow.MaxOverload)
 	}

@@ -29,13 +29,13 @@ const (
 func TestAPI(t *testing.T) {
 	kubernetes := rig.Start(t)
 	config := kubernetes.Config()
-	said := &warnings{}
-	config.WarningHandlerWithContext = said
+	received := &warnings{}
+	config.WarningHandlerWithContext = received
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &writer{Client: kubernetes.Client, objects: objects, said: said}
+	w := &writer{Client: kubernetes.Client, objects: objects, warnings: received}
 	t.Run("RoutingPolicy", w.testRoutingPolicy)
 	t.Run("ClusterRoutingPolicy", w.testClusterRoutingPolicy)
 	t.Run("TopologyDisruptionBudget", w.testTopologyDisruptionBudget)
@@ -50,8 +50,8 @@ func TestAPI(t *testing.T) {
 // writer writes objects as a user does, and keeps the warnings.
 type writer struct {
 	*kube.Client
-	objects dynamic.Interface
-	said    *warnings
+	objects  dynamic.Interface
+	warnings *warnings
 }
 
 // warnings are those of the last accepted write.
@@ -75,7 +75,7 @@ func (w *writer) write(ctx context.Context, resource, object string, options met
 	if resource == "services" {
 		gvr.Group, gvr.Version = "", "v1"
 	}
-	w.said.texts = nil
+	w.warnings.texts = nil
 	var at dynamic.ResourceInterface = w.objects.Resource(gvr)
 	if resource != "clusterroutingpolicies" {
 		at = w.objects.Resource(gvr).Namespace(namespace)
@@ -88,7 +88,7 @@ func (w *writer) write(ctx context.Context, resource, object string, options met
 		u.SetResourceVersion(before.GetResourceVersion())
 		stored, err = at.Update(ctx, u, metav1.UpdateOptions{DryRun: options.DryRun, FieldValidation: options.FieldValidation})
 	}
-	return stored, w.said.texts, err
+	return stored, w.warnings.texts, err
 }
 
 // try writes an object as a dry run.
@@ -105,7 +105,7 @@ func refused(t *testing.T, err error, words ...string) {
 	case len(words) == 0 && err != nil:
 		t.Errorf("refused: %v", err)
 	case len(words) > 0 && err == nil:
-		t.Errorf("taken, want words like %q", words)
+		t.Errorf("accepted, want a refusal with %q", words)
 	}
 	for _, word := range words {
 		if err != nil && !strings.Contains(err.Error(), word) {
@@ -370,14 +370,14 @@ func endpoints(n int) string {
 // dropped.
 func (w *writer) testUnknownFields(t *testing.T) {
 	refused(t, w.try(t, "routingpolicies", routingPolicy("far", "{modes: Prefer}")), `unknown field "spec.modes"`)
-	stored, said, err := w.write(t.Context(), "routingpolicies", routingPolicy("far", "{modes: Prefer}"), metav1.CreateOptions{FieldValidation: metav1.FieldValidationWarn})
+	stored, texts, err := w.write(t.Context(), "routingpolicies", routingPolicy("far", "{modes: Prefer}"), metav1.CreateOptions{FieldValidation: metav1.FieldValidationWarn})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, found, _ := unstructured.NestedString(stored.Object, "spec", "modes"); found {
 		t.Error("spec.modes is stored")
 	}
-	if len(said) != 1 || said[0] != `unknown field "spec.modes"` {
-		t.Errorf("warnings %q", said)
+	if len(texts) != 1 || texts[0] != `unknown field "spec.modes"` {
+		t.Errorf("warnings %q", texts)
 	}
 }

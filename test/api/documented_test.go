@@ -100,7 +100,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 	}
 	for field := range documented {
 		if _, found := fields[field]; !found {
-			t.Errorf("%s is in %s and does not exist", field, reference)
+			t.Errorf("%s is in %s, but does not exist", field, reference)
 		}
 	}
 }
@@ -131,8 +131,8 @@ func (w *writer) testExamples(t *testing.T) {
 		said = slices.DeleteFunc(said, func(text string) bool {
 			return strings.HasSuffix(text, "please use service.kubernetes.io/topology-mode instead")
 		})
-		if err != nil || len(said) > 0 {
-			t.Errorf("%v, warnings %q of\n%s", err, said, example[1])
+		if err != nil || len(texts) > 0 {
+			t.Errorf("%v, warnings %q of\n%s", err, texts, example[1])
 		}
 	}
 }

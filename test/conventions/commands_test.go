@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// read is the text of a file of the repository.
+// read returns the text of a file of the repository.
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, name))

@@ -32,7 +32,7 @@ func isCurrent(t *testing.T, generated, folder string) {
 		}
 	}
 	if len(entries) == 0 {
-		t.Errorf("nothing is generated for %s", folder)
+		t.Errorf("no file was generated for %s", folder)
 	}
 }
 

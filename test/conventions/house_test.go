@@ -23,7 +23,7 @@ const (
 	// door is a back door of a room: it reads, calls and writes. It imports only doors of its own
 	// room.
 	door
-	// view prints. It imports other views, and no door.
+	// view prints. It imports other views, but no door.
 	view
 	// wiring is a program.
 	wiring
@@ -94,7 +94,7 @@ var house = map[string]kind{
 	"monitoring": laboratory,
 }
 
-// kindOf finds the kind of a package.
+// kindOf returns the kind of a package.
 func kindOf(path string) (kind, bool) {
 	for folder := path; ; {
 		if k, ok := house[folder]; ok {
@@ -124,7 +124,7 @@ func mayImport(from, to string) bool {
 	importer, _ := kindOf(from)
 	imported, ok := kindOf(to)
 	switch {
-	case !ok: // a violation of its own
+	case !ok: // reported on its own
 		return true
 	case importer == door && imported == door, importer == wiring && imported == wiring:
 		return roomOf(from) == roomOf(to)
@@ -134,7 +134,7 @@ func mayImport(from, to string) bool {
 	return imported <= importer
 }
 
-// TestImportsFollowTheHouse also fails for a row of house without a package.
+// TestImportsFollowTheHouse also fails for an entry of house without a package.
 func TestImportsFollowTheHouse(t *testing.T) {
 	packages := list(t)
 	used := map[string]bool{}

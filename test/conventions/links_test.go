@@ -47,13 +47,13 @@ func isConfined(t *testing.T, s source) {
 		for _, spec := range s.file.Imports {
 			imported := strings.Trim(spec.Path.Value, "\"`")
 			if within(imported, folder) || within(imported, module+"/"+folder) {
-				t.Errorf("%s: it imports %s: only %s may; move what needs it there", s.at(spec), imported, strings.Join(users, " and "))
+				t.Errorf("%s imports %s, which only %s may: move the code there", s.at(spec), imported, strings.Join(users, " and "))
 			}
 		}
 	}
 }
 
-func TestTheLabIsForFew(t *testing.T) {
+func TestConfinedImports(t *testing.T) {
 	for _, p := range list(t) {
 		if !ours(p.ImportPath) {
 			continue
@@ -75,7 +75,7 @@ func TestCommandsLinkWhatTheyUse(t *testing.T) {
 		for _, folder := range folders {
 			is := func(path string) bool { return within(path, folder) || within(path, module+"/"+folder) }
 			if i := slices.IndexFunc(packages[at].Deps, is); i >= 0 {
-				t.Errorf("%s links %s: it must do without %s", command, packages[at].Deps[i], folder)
+				t.Errorf("%s links %s, but must not link %s", command, packages[at].Deps[i], folder)
 			}
 		}
 	}

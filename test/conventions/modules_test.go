@@ -53,7 +53,7 @@ func haveOneVersion(t *testing.T, files map[string]required) {
 			differs = differs || users[module] != nil && users[module][version] == nil
 		}
 		if !differs {
-			t.Errorf("%s is in the list apart and differs from no other module file", name)
+			t.Errorf("%s is in apart, but requires no different version: remove it", name)
 		}
 	}
 }

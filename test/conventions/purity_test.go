@@ -168,7 +168,7 @@ func makesNoBareClusters(t *testing.T, s source) {
 	ast.Inspect(s.file, func(node ast.Node) bool {
 		if n, ok := node.(*ast.SelectorExpr); ok && n.Sel.Name == "NewCluster" && name != "" {
 			if of, ok := n.X.(*ast.Ident); ok && of.Name == name {
-				t.Errorf("%s: it uses %s.NewCluster, whose clusters read no expressions: use capacity.NewCluster", s.at(node), name)
+				t.Errorf("%s uses %s.NewCluster, whose clusters cannot evaluate expressions: use capacity.NewCluster", s.at(node), name)
 			}
 		}
 		return true

@@ -32,11 +32,11 @@ var (
 // The oldest release is the same in the chart, the documents and the lab. The newest is the lab's.
 // TestModulesHaveOneVersion compares the libraries with the newest.
 func TestReleases(t *testing.T) {
-	// found are the groups of an expression in a file.
+	// found returns the groups of an expression in a file.
 	found := func(name string, expression *regexp.Regexp) []string {
 		match := expression.FindStringSubmatch(read(t, name))
 		if match == nil {
-			t.Errorf("%s has nothing like %s", name, expression)
+			t.Errorf("%s has no match for %s", name, expression)
 			return make([]string, expression.NumSubexp()+1)
 		}
 		return match
@@ -58,12 +58,12 @@ func TestReleases(t *testing.T) {
 			oldestFile, oldest, supported, newest, newest-supported+1)
 	}
 	if got, want := found(chartFile, kubeVersion)[1], ">=1."+minor[oldestFile]+".0-0"; got != want {
-		t.Errorf("%s: kubeVersion is %q, and the oldest release in a lab makes it %q", chartFile, got, want)
+		t.Errorf("%s: kubeVersion is %q, but the oldest release in a lab requires %q", chartFile, got, want)
 	}
 	if got := found(installFile, install)[1]; got != minor[oldestFile] {
-		t.Errorf("%s: Kubernetes 1.%s or newer, and the oldest release in a lab is 1.%s", installFile, got, minor[oldestFile])
+		t.Errorf("%s: Kubernetes 1.%s or newer, but the oldest release in a lab is 1.%s", installFile, got, minor[oldestFile])
 	}
 	if got, want := found(installFile, tested)[1:], []string{minor[oldestFile], minor[newestFile]}; !slices.Equal(got, want) {
-		t.Errorf("%s: tested with 1.%s, and labs run 1.%s", installFile, strings.Join(got, " and 1."), strings.Join(want, " and 1."))
+		t.Errorf("%s: tested with 1.%s, but labs run 1.%s", installFile, strings.Join(got, " and 1."), strings.Join(want, " and 1."))
 	}
 }

@@ -57,7 +57,7 @@ func TestCommandsForClustersExist(t *testing.T) {
 		for _, match := range ofProgram.FindAllStringSubmatch(document, -1) {
 			args := strings.Fields(match[1])
 			if _, about, _ := help(args[0]); !strings.Contains(about, "--kubeconfig") {
-				continue // it needs no cluster
+				continue // needs no cluster
 			}
 			found++
 			if code, _, stderr := help(args...); code != 0 {

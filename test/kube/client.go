@@ -32,10 +32,10 @@ type Client struct {
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
 }
 
-// FieldManager is the name under which objects are applied and patched.
+// FieldManager is the field manager of applied and patched objects.
 const FieldManager = "vicinity-lab"
 
-// New makes a client from a kubeconfig, without a rate limit.
+// New returns a client for a kubeconfig, without a rate limit.
 func New(kubeconfig string) (*Client, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -63,8 +63,8 @@ func New(kubeconfig string) (*Client, error) {
 // Config returns a copy of the connection's configuration.
 func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Apply applies the objects of a YAML text, as kubectl apply --server-side does. The
-// namespace is the default for objects without one.
+// Apply applies the objects of a YAML text, like kubectl apply --server-side. The namespace is the
+// default for objects without one.
 func (c *Client) Apply(ctx context.Context, namespace, manifests string) error {
 	return c.Each(manifests, namespace, func(object *unstructured.Unstructured, resource dynamic.ResourceInterface) error {
 		_, err := resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})

@@ -9,8 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MakeNamespace makes a namespace with a name prefix, and returns when pods can be made in
-// it.
+// MakeNamespace creates a namespace with a name prefix. It returns when pods can be created there.
 func (c *Client) MakeNamespace(ctx context.Context, prefix string) (string, error) {
 	made, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: prefix + "-"},
@@ -24,7 +23,7 @@ func (c *Client) MakeNamespace(ctx context.Context, prefix string) (string, erro
 	})
 }
 
-// RemoveNamespace deletes a namespace, without waiting until it is gone.
+// RemoveNamespace starts the deletion of a namespace.
 func (c *Client) RemoveNamespace(ctx context.Context, name string) error {
 	err := c.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -58,7 +58,7 @@ func (c *Client) WaitDaemonSet(ctx context.Context, namespace, name string) erro
 	})
 }
 
-// WaitNodes waits until the named nodes, by default all, are ready or not ready.
+// WaitNodes waits until the named nodes, or all if none is named, are ready or not ready.
 func (c *Client) WaitNodes(ctx context.Context, ready bool, names ...string) error {
 	what := "nodes to be ready"
 	if !ready {
@@ -160,7 +160,7 @@ func (c *Client) WaitEndpoints(ctx context.Context, namespace, service string, w
 	})
 }
 
-// Abbreviate lists a few of many names.
+// Abbreviate lists the first few of many names.
 func Abbreviate(names []string) string {
 	const most = 5
 	slices.Sort(names)

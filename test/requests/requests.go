@@ -34,7 +34,7 @@ const (
 	longestBackoff    = 15 * time.Minute
 )
 
-// Controller keeps the Evictions of one namespace.
+// Controller manages the Evictions of one namespace.
 type Controller struct {
 	client    kubernetes.Interface
 	namespace string
@@ -47,7 +47,7 @@ type attempt struct {
 	backoff time.Duration
 }
 
-// New makes a controller.
+// New returns a controller.
 func New(client kubernetes.Interface, namespace string) *Controller {
 	return &Controller{client: client, namespace: namespace, attempts: map[types.UID]*attempt{}}
 }
@@ -162,7 +162,7 @@ func (c *Controller) isAskedAgain(t *target, last *lifecyclev1alpha1.Eviction) b
 	})
 }
 
-// create makes the Eviction of a pod.
+// create creates the Eviction of a pod.
 func (c *Controller) create(ctx context.Context, t *target) error {
 	eviction := &lifecyclev1alpha1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{

@@ -59,7 +59,7 @@ func verifyLab(server string, nodes []corev1.Node) error {
 		return err
 	}
 	if addr, err := netip.ParseAddr(at.Hostname()); err != nil || !addr.IsLoopback() {
-		return errors.New("its address is not one of this machine alone")
+		return errors.New("its address is not a loopback address")
 	}
 	wanted := []string{"zone-a-1", "zone-b-1", "zone-c-1"}
 	for i := range FakeNodes {
@@ -107,7 +107,7 @@ func (c ControlPlane) restore() {
 	if len(r.original.Nodes) != FakeNodes+3 {
 		c.Fatalf("%s is of a control plane with %d nodes; %s", c.Kubeconfig, len(r.original.Nodes), howTo)
 	}
-	c.Await("what earlier tests have made to go", r.sweep)
+	c.Await("objects of earlier tests to go", r.sweep)
 	c.Await("namespaces without labels", r.namespaces)
 	c.Await("nodes as they were", r.nodes)
 }

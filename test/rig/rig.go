@@ -44,7 +44,7 @@ var up = []string{"up", "--control-plane-only", "--vicinity=false", "--nodes-per
 type ControlPlane struct {
 	testing.TB
 	*kube.Client
-	Kubeconfig string // the path of the file
+	Kubeconfig string // path of the file
 }
 
 // Start gives a test a control plane, which it has alone until it ends. It skips short tests, and
@@ -110,11 +110,11 @@ type lab struct{ program, name, folder string }
 func (l lab) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, l.program, append(args, "--name", l.name)...)
 	cmd.Env = append(os.Environ(), "VICINITY_LAB_DIR="+l.folder)
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out), fmt.Errorf("vicinity-lab %s: %w\n%s", strings.Join(args, " "), err, said.String())
+		return string(out), fmt.Errorf("vicinity-lab %s: %w\n%s", strings.Join(args, " "), err, stderr.String())
 	}
 	return string(out), nil
 }
