@@ -4,9 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ClusterRoutingPolicy says how the traffic of the Services of many namespaces
-// stays near, where nothing else says it: what is written on a Service and the
-// RoutingPolicies of its namespace come first.
+// ClusterRoutingPolicy decides how the traffic of Services of many namespaces
+// stays near. It applies where neither the Service's own settings nor a
+// RoutingPolicy of its namespace decides.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -35,12 +35,13 @@ type ClusterRoutingPolicyList struct {
 	Items           []ClusterRoutingPolicy `json:"items"`
 }
 
-// ClusterRoutingPolicySpec is what a policy asks for, and in which namespaces.
+// ClusterRoutingPolicySpec is the requested routing, and the namespaces that it
+// applies to.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.namespaceSelector)",message="must be given; an empty one, {}, chooses all namespaces",reason=FieldValueRequired,fieldPath=".namespaceSelector"
 type ClusterRoutingPolicySpec struct {
-	// namespaceSelector chooses by their labels the namespaces that the policy
-	// is for; an empty one chooses all. It must be given.
+	// namespaceSelector selects the namespaces that the policy applies to, by
+	// their labels. An empty one selects all. It is required.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="each operator must be In or NotIn, with values, or Exists or DoesNotExist, without values",fieldPath=".matchExpressions"
 	// +optional

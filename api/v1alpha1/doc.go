@@ -1,8 +1,9 @@
-// Package v1alpha1 is Vicinity's API: what users write besides annotations of
-// Services, and what Vicinity writes for its own proxies.
+// Package v1alpha1 is Vicinity's API: the objects that users write, beside
+// annotations of Services, and the objects that Vicinity writes for its own
+// proxies and DNS server.
 //
-// The rules for what may be written are in the markers, so that the API server checks
-// them at every write. The types have no behaviour.
+// Validation rules are in the markers, so that the API server checks them at
+// every write. The types have no behaviour.
 //
 // +kubebuilder:object:generate=true
 // +groupName=vicinity.dev

@@ -6,8 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// DomainRollout replaces the pods of a workload one failure domain after the
-// other when its template changes. It evicts them, so that every budget holds.
+// DomainRollout replaces the pods of a workload one failure domain after
+// another when its template changes. It evicts them, so that every budget is
+// respected.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -36,26 +37,26 @@ type DomainRolloutList struct {
 	Items           []DomainRollout `json:"items"`
 }
 
-// DomainRolloutSpec is how the pods of a workload are replaced.
+// DomainRolloutSpec describes how the pods of a workload are replaced.
 type DomainRolloutSpec struct {
-	// targetRef names the workload, of the same namespace. A StatefulSet and a
-	// DaemonSet need the update strategy OnDelete, a Deployment needs a rolling
-	// update with maxUnavailable: 0 and the scheduling gate vicinity.dev/rollout
-	// in its pod template.
+	// targetRef names the workload, which is in the same namespace. A
+	// StatefulSet and a DaemonSet need the update strategy OnDelete. A
+	// Deployment needs a rolling update with maxUnavailable: 0, and the
+	// scheduling gate vicinity.dev/rollout in its pod template.
 	//
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; make another DomainRollout for another workload",reason=FieldValueForbidden
 	TargetRef RolloutTarget `json:"targetRef"`
 
-	// topologyKey is the label of nodes whose values are the failure domains,
-	// such as topology.kubernetes.io/zone.
+	// topologyKey is the node label whose values are the failure domains, such
+	// as topology.kubernetes.io/zone.
 	//
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$') && self.indexOf('/') <= 253",messageExpression="'\"' + self + '\" is not a key that a node label can have, such as topology.kubernetes.io/zone'"
 	TopologyKey string `json:"topologyKey"`
 
-	// order has the domains that come first. The others follow by name, and
-	// pods on nodes without the label come last. A domain that does not exist
-	// is passed over, and the condition Valid says so.
+	// order lists the first domains. The others follow by name, and pods on
+	// nodes without the label come last. A domain that does not exist is
+	// skipped, and the condition Valid says so.
 	//
 	// +kubebuilder:validation:MaxItems=500
 	// +kubebuilder:validation:items:MinLength=1
@@ -65,9 +66,9 @@ type DomainRolloutSpec struct {
 	// +optional
 	Order []string `json:"order,omitempty"`
 
-	// maxUnavailable is how many pods of a domain may be unavailable at a time
-	// for the rollout to take one more, as a number or as a percentage of the
-	// domain's pods, rounded up. It is 1 unless it is given.
+	// maxUnavailable is how many pods of a domain may be unavailable at a time:
+	// a number, or a percentage of the domain's pods, rounded up. It defaults
+	// to 1.
 	//
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=8
@@ -75,13 +76,13 @@ type DomainRolloutSpec struct {
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
-	// waves say how many domains are updated at a time: one, unless they are given.
+	// waves sets how many domains are updated at a time, by default one.
 	//
 	// +optional
 	Waves *RolloutWaves `json:"waves,omitempty"`
 
-	// bakeTime is how long all pods of a wave have to stay healthy before the
-	// next wave begins, at most 168h. A rollback does not wait for it.
+	// bakeTime is how long all pods of a wave must stay healthy before the next
+	// wave begins, at most 168h. A rollback skips it.
 	//
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -89,8 +90,8 @@ type DomainRolloutSpec struct {
 	// +optional
 	BakeTime *metav1.Duration `json:"bakeTime,omitempty"`
 
-	// pauseBefore has the domains before which the rollout waits until they are
-	// in approved. A rollback does not wait.
+	// pauseBefore lists domains that begin only once they are in approved. A
+	// rollback does not wait for that.
 	//
 	// +kubebuilder:validation:MaxItems=500
 	// +kubebuilder:validation:items:MinLength=1
@@ -100,26 +101,27 @@ type DomainRolloutSpec struct {
 	// +optional
 	PauseBefore []string `json:"pauseBefore,omitempty"`
 
-	// approved lets a rollout of one revision go on where it waits for a person.
+	// approved lets a rollout of one revision continue where it waits for a
+	// person.
 	//
 	// +optional
 	Approved *RolloutApproval `json:"approved,omitempty"`
 
-	// paused stops all evictions while it is true. A wave that baked bakes anew
-	// afterwards.
+	// paused stops all evictions while it is true. After a pause, a wave that
+	// was baking starts to bake again.
 	//
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// healthGate says when updated pods are healthy, and what else has to be
-	// well for the rollout to go on.
+	// healthGate defines when updated pods are healthy, and which other
+	// conditions the rollout needs to continue.
 	//
 	// +optional
 	HealthGate *HealthGate `json:"healthGate,omitempty"`
 
-	// onFailure is what is done when an updated pod or the health gate fails:
-	// Pause, the default, waits for a person, Rollback restores the revision
-	// that ran before.
+	// onFailure is the action when an updated pod or the health gate fails.
+	// Pause, the default, waits for a person. Rollback restores the previous
+	// revision.
 	//
 	// +optional
 	OnFailure FailureAction `json:"onFailure,omitempty"`
@@ -137,7 +139,7 @@ type RolloutTarget struct {
 	// +kubebuilder:validation:Enum=StatefulSet;DaemonSet;Deployment
 	Kind string `json:"kind"`
 
-	// name is that of the workload.
+	// name is the name of the workload.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -152,7 +154,7 @@ const (
 	KindDeployment  = "Deployment"
 )
 
-// WaveType is how the number of domains of a wave grows.
+// WaveType is how the number of domains grows from wave to wave.
 //
 // +kubebuilder:validation:Enum=Fixed;Exponential
 type WaveType string
@@ -163,26 +165,26 @@ const (
 	WavesExponential WaveType = "Exponential"
 )
 
-// RolloutWaves says how many domains are updated at a time.
+// RolloutWaves sets how many domains are updated at a time.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.domains) || !has(self.type) || self.type != 'Exponential'",message="has no effect if type is Exponential, whose waves have 1, 2, 4, ... domains",reason=FieldValueForbidden,fieldPath=".domains"
 // +kubebuilder:validation:XValidation:rule="!has(self.most) || has(self.type) && self.type == 'Exponential'",message="has no effect unless type is Exponential",reason=FieldValueForbidden,fieldPath=".most"
 type RolloutWaves struct {
 	// type is Fixed, the default, for waves of one size, or Exponential for
-	// waves of 1, 2, 4, ... domains, as many more as proved healthy before.
+	// waves of 1, 2, 4, ... domains. The size doubles as domains prove healthy.
 	//
 	// +optional
 	Type WaveType `json:"type,omitempty"`
 
-	// domains is how many domains each wave of the type Fixed has: 1 unless it
-	// is given.
+	// domains is how many domains each wave of the type Fixed has, by default
+	// 1.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=500
 	// +optional
 	Domains *int32 `json:"domains,omitempty"`
 
-	// most is how many domains a wave of the type Exponential has at most.
+	// most is the maximum number of domains in a wave of the type Exponential.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=500
@@ -190,16 +192,16 @@ type RolloutWaves struct {
 	Most *int32 `json:"most,omitempty"`
 }
 
-// RolloutApproval lets a rollout of one revision go on. It has no effect on
+// RolloutApproval lets a rollout of one revision continue. It has no effect on
 // any other revision.
 type RolloutApproval struct {
-	// revision is the one that may go on, as in status.revision.
+	// revision is the approved revision, as in status.revision.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
 
-	// domains are those of pauseBefore that may begin.
+	// domains are the domains of pauseBefore that may begin.
 	//
 	// +kubebuilder:validation:MaxItems=500
 	// +kubebuilder:validation:items:MaxLength=63
@@ -207,16 +209,16 @@ type RolloutApproval struct {
 	// +optional
 	Domains []string `json:"domains,omitempty"`
 
-	// failuresBefore is until when failures are forgiven: the rollout tries
-	// again, and all deadlines begin then.
+	// failuresBefore is a time. Failures before it are forgiven, so the rollout
+	// tries again, and all deadlines start at that time.
 	//
 	// +optional
 	FailuresBefore *metav1.Time `json:"failuresBefore,omitempty"`
 }
 
-// HealthGate says when a rollout may go on.
+// HealthGate defines when a rollout may continue.
 type HealthGate struct {
-	// readyFor is how long an updated pod has to be ready to be healthy, at
+	// readyFor is how long an updated pod must be ready to count as healthy, at
 	// most 24h.
 	//
 	// +kubebuilder:validation:Type=string
@@ -225,8 +227,8 @@ type HealthGate struct {
 	// +optional
 	ReadyFor *metav1.Duration `json:"readyFor,omitempty"`
 
-	// progressDeadline is how long a pod may take to be ready, from 1s to
-	// 24h. One that takes longer has failed. It is 10m unless it is given.
+	// progressDeadline is how long a pod may take to become ready, from 1s to
+	// 24h. A pod that takes longer has failed. It defaults to 10m.
 	//
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -234,15 +236,15 @@ type HealthGate struct {
 	// +optional
 	ProgressDeadline *metav1.Duration `json:"progressDeadline,omitempty"`
 
-	// prometheus has a query that has to stay true while a wave is updated and
+	// prometheus has a query that must stay true while a wave is updated and
 	// bakes.
 	//
 	// +optional
 	Prometheus *PrometheusGate `json:"prometheus,omitempty"`
 
-	// maxOverload is the load above its even share that the plans of the
-	// Services of the pods may expect of any endpoint while a domain is empty,
-	// as a percentage from 0 to 1000. A wave that would exceed it does not begin.
+	// maxOverload is the greatest load above its even share that the plans of
+	// the pods' Services may expect of any endpoint while a domain is empty, as
+	// a percentage from 0 to 1000. A wave that would exceed it does not begin.
 	//
 	// +kubebuilder:validation:MaxLength=8
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9]{1,4}([.][0-9]{1,2})?%$') && double(self.substring(0, self.size() - 1)) <= 1000.0",message="must be a percentage from 0 to 1000, such as 40%"
@@ -250,10 +252,10 @@ type HealthGate struct {
 	MaxOverload string `json:"maxOverload,omitempty"`
 }
 
-// PrometheusGate is a query that has to be true: its result is a scalar that
-// is not 0, or a vector that has an element.
+// PrometheusGate is a query that must be true: its result is a scalar other
+// than 0, or a vector with an element.
 type PrometheusGate struct {
-	// url is that of the server, such as http://prometheus.monitoring:9090.
+	// url is the URL of the server, such as http://prometheus.monitoring:9090.
 	//
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHostname() != ''",messageExpression="'\"' + self + '\" is not the URL of a server, such as http://prometheus.monitoring:9090'"
@@ -266,7 +268,7 @@ type PrometheusGate struct {
 	Query string `json:"query"`
 }
 
-// FailureAction is what is done about a failure.
+// FailureAction is the response to a failure.
 //
 // +kubebuilder:validation:Enum=Pause;Rollback
 type FailureAction string
@@ -279,15 +281,15 @@ const (
 
 // RolloutStop ends the rollout of one revision.
 type RolloutStop struct {
-	// revision is the one that is stopped, as in status.revision. Another
-	// revision is not.
+	// revision is the stopped revision, as in status.revision. Other revisions
+	// continue.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
 
 	// action is Abort, which leaves the pods as they are, or Rollback, which
-	// restores the revision that ran before.
+	// restores the previous revision.
 	Action StopAction `json:"action"`
 }
 
@@ -302,7 +304,7 @@ const (
 	StopRollback StopAction = "Rollback"
 )
 
-// RolloutPhase says where a rollout stands.
+// RolloutPhase is the phase of a rollout.
 //
 // +kubebuilder:validation:Enum=Waiting;Progressing;Baking;Paused;Failed;RollingBack;Aborted;Complete;Invalid
 type RolloutPhase string
@@ -311,51 +313,51 @@ type RolloutPhase string
 const (
 	PhaseWaiting     RolloutPhase = "Waiting"     // a wave cannot begin yet
 	PhaseProgressing RolloutPhase = "Progressing" // pods of a wave are replaced
-	PhaseBaking      RolloutPhase = "Baking"      // a wave has to stay healthy for a while
-	PhasePaused      RolloutPhase = "Paused"      // a person has to approve
-	PhaseFailed      RolloutPhase = "Failed"      // a person has to look at it
-	PhaseRollingBack RolloutPhase = "RollingBack" // the revision that ran before comes back
+	PhaseBaking      RolloutPhase = "Baking"      // a wave must stay healthy for a while
+	PhasePaused      RolloutPhase = "Paused"      // waits for approval
+	PhaseFailed      RolloutPhase = "Failed"      // needs attention
+	PhaseRollingBack RolloutPhase = "RollingBack" // the previous revision is restored
 	PhaseAborted     RolloutPhase = "Aborted"     // a person ended it
-	PhaseComplete    RolloutPhase = "Complete"    // every pod is of the revision
+	PhaseComplete    RolloutPhase = "Complete"    // every pod has the revision
 	PhaseInvalid     RolloutPhase = "Invalid"     // the target cannot be updated
 )
 
-// DomainRolloutStatus is how far a rollout is, and all that the controller
-// remembers of it.
+// DomainRolloutStatus is the progress of a rollout, and the whole memory of the
+// controller about it.
 type DomainRolloutStatus struct {
 	// observedGeneration is the generation of the spec that the rest of the
-	// status is about.
+	// status describes.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// phase is where the rollout stands.
+	// phase is the phase of the rollout.
 	//
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 
-	// revision is the one that the pods get.
+	// revision is the revision that the pods get.
 	//
 	// +optional
 	Revision string `json:"revision,omitempty"`
 
-	// previousRevision is the one that ran before, to which a rollback goes. It
-	// is empty if there is none, and during a rollback.
+	// previousRevision is the revision that ran before, to which a rollback
+	// returns. It is empty if there is none, and during a rollback.
 	//
 	// +optional
 	PreviousRevision string `json:"previousRevision,omitempty"`
 
-	// abandonedRevisions failed, were rolled back, or were replaced while a pod
-	// that came with them was not ready. Their pods that are not ready are
-	// deleted rather than evicted.
+	// abandonedRevisions are revisions that failed, were rolled back, or were
+	// replaced while one of their pods was not ready. Unready pods of these
+	// revisions are deleted rather than evicted.
 	//
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=set
 	// +optional
 	AbandonedRevisions []string `json:"abandonedRevisions,omitempty"`
 
-	// domains has the numbers of each domain, in the order in which they are
-	// updated. Of more than 500 it has the first.
+	// domains has the numbers of each domain, in the order of updates. Of more
+	// than 500 domains it has the first 500.
 	//
 	// +kubebuilder:validation:MaxItems=500
 	// +listType=map
@@ -368,61 +370,63 @@ type DomainRolloutStatus struct {
 	// +optional
 	Wave int32 `json:"wave,omitempty"`
 
-	// currentDomains are those of the current wave. It is empty between waves.
+	// currentDomains are the domains of the current wave. It is empty between
+	// waves.
 	//
 	// +kubebuilder:validation:MaxItems=500
 	// +listType=set
 	// +optional
 	CurrentDomains []string `json:"currentDomains,omitempty"`
 
-	// lastDomains are those of the wave before, at which a new revision begins.
+	// lastDomains are the domains of the last wave, where a new revision
+	// begins.
 	//
 	// +kubebuilder:validation:MaxItems=500
 	// +listType=set
 	// +optional
 	LastDomains []string `json:"lastDomains,omitempty"`
 
-	// provenDomains is how many domains proved healthy with the revision.
+	// provenDomains is how many domains have proved healthy with the revision.
 	//
 	// +optional
 	ProvenDomains int32 `json:"provenDomains,omitempty"`
 
-	// bakingSince is when all pods of the wave were healthy.
+	// bakingSince is the time at which all pods of the wave were healthy.
 	//
 	// +optional
 	BakingSince *metav1.Time `json:"bakingSince,omitempty"`
 
-	// rollingBack is true while the revision is the one that ran before.
+	// rollingBack is true while the rollout restores the previous revision.
 	//
 	// +optional
 	RollingBack bool `json:"rollingBack,omitempty"`
 
 	// queryPassed is true once the query of the health gate was true for a wave
-	// of the revision. From then on it has to stay true.
+	// of the revision. From then on it must stay true.
 	//
 	// +optional
 	QueryPassed bool `json:"queryPassed,omitempty"`
 
-	// podsObserved is the resource version of the pods that the status was
-	// decided by. A controller that has not seen it yet waits.
+	// podsObserved is the resource version of the pods that the status is based
+	// on. A controller that has not seen it yet waits.
 	//
 	// +optional
 	PodsObserved string `json:"podsObserved,omitempty"`
 
-	// failure is why the rollout of the revision failed.
+	// failure is the cause if the rollout of the revision failed.
 	//
 	// +optional
 	Failure *RolloutFailure `json:"failure,omitempty"`
 
-	// replacements are pods that the rollout takes down, from before their
-	// eviction is requested until the pod that comes instead is healthy.
+	// replacements are pods that the rollout takes down. An entry exists from
+	// before the eviction is requested until the new pod is healthy.
 	//
 	// +listType=map
 	// +listMapKey=slot
 	// +optional
 	Replacements []RolloutReplacement `json:"replacements,omitempty"`
 
-	// waitingFor says in words what the rollout waits for.
+	// waitingFor describes what the rollout waits for.
 	//
 	// +optional
 	WaitingFor string `json:"waitingFor,omitempty"`
@@ -444,14 +448,14 @@ type DomainRolloutStatus struct {
 
 // RolloutDomain has the numbers of one domain.
 type RolloutDomain struct {
-	// name is the value of the topologyKey, empty for pods on nodes without it
-	// and for pods that have no node.
+	// name is the value of the topologyKey. It is empty for pods on nodes
+	// without the label, and for pods without a node.
 	Name string `json:"name"`
 
 	// pods is how many pods are in the domain.
 	Pods int32 `json:"pods"`
 
-	// updated is how many of them are of the revision.
+	// updated is how many of them have the revision.
 	Updated int32 `json:"updated"`
 
 	// healthy is how many of the updated ones are healthy.
@@ -460,11 +464,11 @@ type RolloutDomain struct {
 	// unavailable is how many of its pods are not ready, missing or being replaced.
 	Unavailable int32 `json:"unavailable"`
 
-	// state is how far the domain is.
+	// state is the progress of the domain.
 	State RolloutDomainState `json:"state"`
 }
 
-// RolloutDomainState is how far a domain is.
+// RolloutDomainState is the progress of a domain.
 //
 // +kubebuilder:validation:Enum=Waiting;Updating;Baking;Done;Failed
 type RolloutDomainState string
@@ -478,33 +482,33 @@ const (
 	DomainFailed   RolloutDomainState = "Failed"
 )
 
-// RolloutFailure is why the rollout of a revision failed.
+// RolloutFailure is the cause of a failed rollout.
 type RolloutFailure struct {
 	// reason is PodUnhealthy, PodMissing, PodTerminating or GateFailed.
 	Reason string `json:"reason"`
 
-	// domain is that of the pod, if it is about one.
+	// domain is the domain of the pod, if the failure is about one.
 	//
 	// +optional
 	Domain string `json:"domain,omitempty"`
 
-	// pod is the name of the pod, if it is about one.
+	// pod is the name of the pod, if the failure is about one.
 	//
 	// +optional
 	Pod string `json:"pod,omitempty"`
 
-	// time is when it was noticed.
+	// time is when the failure was noticed.
 	Time metav1.Time `json:"time"`
 }
 
 // RolloutReplacement is a pod that is taken down to be replaced.
 type RolloutReplacement struct {
-	// slot is what the old pod and the new one have in common: the name of a
-	// pod of a StatefulSet, the node of one of a DaemonSet, the old pod of a
-	// Deployment for which the new one was released.
+	// slot identifies the place that the old pod and the new one share: the
+	// name of a pod of a StatefulSet, the node of a pod of a DaemonSet, or the
+	// old pod of a Deployment that the new one was released for.
 	Slot string `json:"slot"`
 
-	// domain is that in which the pod is taken down.
+	// domain is the domain of the old pod.
 	//
 	// +optional
 	Domain string `json:"domain,omitempty"`
@@ -516,9 +520,9 @@ type RolloutReplacement struct {
 	// was down already, and its eviction was refused: its stage is Replaced.
 	UID types.UID `json:"uid"`
 
-	// stage is Evicting until the old pod has gone, Gone until there is a new
-	// one, and Replaced until that is healthy. The new pod of a Deployment comes
-	// while the stage is Evicting.
+	// stage is Evicting until the old pod is gone, Gone until a new one exists,
+	// and Replaced until that is healthy. The new pod of a Deployment is
+	// created while the stage is Evicting.
 	//
 	// +kubebuilder:validation:Enum=Evicting;Gone;Replaced
 	Stage string `json:"stage"`
@@ -532,27 +536,27 @@ type RolloutReplacement struct {
 	IfUnready bool `json:"ifUnready,omitempty"`
 }
 
-// RolloutTransition is something that happened to a rollout.
+// RolloutTransition is an event in the history of a rollout.
 type RolloutTransition struct {
-	// time is when it was noticed.
+	// time is when the transition was noticed.
 	Time metav1.Time `json:"time"`
 
-	// event names what happened, as the reason of the event does that is
-	// emitted with it.
+	// event is the kind of transition. It equals the reason of the Kubernetes
+	// event about it.
 	Event string `json:"event"`
 
-	// revision is the one that it is about.
+	// revision is the revision concerned.
 	//
 	// +optional
 	Revision string `json:"revision,omitempty"`
 
-	// domains are those that it is about.
+	// domains are the domains concerned.
 	//
 	// +listType=atomic
 	// +optional
 	Domains []string `json:"domains,omitempty"`
 
-	// message says in words what happened.
+	// message describes the transition.
 	//
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -567,6 +571,6 @@ const (
 	ConditionHealthy = "Healthy"
 )
 
-// ReasonTargetNotFound is that of ConditionValid while there is no workload of
-// spec.targetRef.
+// ReasonTargetNotFound is the reason of ConditionValid while the workload of
+// spec.targetRef does not exist.
 const ReasonTargetNotFound = "TargetNotFound"

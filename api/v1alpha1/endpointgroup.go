@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// LabelService names on an EndpointGroup the Service that it belongs to.
+	// LabelService on an EndpointGroup names its Service.
 	LabelService = "vicinity.dev/service-name"
-	// LabelNotForPrefix with the name of a zone marks an EndpointGroup that
-	// the nodes of the zone need not see. A proxy watches with the selector
-	// "!" + this + its zone, so a node of a new zone or of none sees all
+	// LabelNotForPrefix with the name of a zone marks an EndpointGroup that the
+	// nodes of the zone need not see. A proxy watches with the selector "!" +
+	// this + its zone, so a node of a new zone or without a zone sees all
 	// groups.
 	LabelNotForPrefix = "not-for.vicinity.dev/"
 	// LabelHandOver marks the groups of a Service that kube-proxy still serves
@@ -18,9 +18,9 @@ const (
 	LabelHandOver = "vicinity.dev/hand-over"
 )
 
-// EndpointGroup holds endpoints of a Service with the zones whose traffic
-// they take. The controller writes it for vicinity-proxy, or for
-// vicinity-dns if the Service is headless; it is not for people to write.
+// EndpointGroup holds endpoints of a Service with the zones whose traffic they
+// take. The controller writes it for vicinity-proxy, or for vicinity-dns if the
+// Service is headless. Users do not write it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=eg
@@ -44,8 +44,8 @@ type EndpointGroupList struct {
 	Items           []EndpointGroup `json:"items"`
 }
 
-// EndpointGroupSpec is what a proxy needs to know of a part of a Service's
-// endpoints. One writer writes all of it.
+// EndpointGroupSpec describes a part of a Service's endpoints for a proxy. It
+// has one writer.
 //
 // +structType=atomic
 type EndpointGroupSpec struct {
@@ -60,9 +60,9 @@ type EndpointGroupSpec struct {
 	// +kubebuilder:validation:Enum=IPv4;IPv6
 	AddressType corev1.IPFamily `json:"addressType"`
 
-	// tiers are labels of nodes in the order of preference, "*" as the last
-	// for anywhere, that each node looks for among the endpoints that its zone
-	// may use. Without any it uses all of them.
+	// tiers are node labels in the order of preference, with "*" as the last
+	// for anywhere. Each node uses the nearest tier that has endpoints, among
+	// the endpoints that its zone may use. Without tiers it uses all of these.
 	//
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
@@ -84,27 +84,26 @@ type EndpointGroupSpec struct {
 	Consumers []GroupConsumer `json:"consumers,omitempty"`
 
 	// localOnly marks a group with endpoints whose home zone is not among the
-	// consumers. Its nodes see the group all the same, for what must stay on
-	// the node: local traffic policies and their health checks.
+	// consumers. Nodes of that zone still see the group, for traffic that must
+	// stay on the node: local traffic policies and their health checks.
 	//
 	// +optional
 	LocalOnly bool `json:"localOnly,omitempty"`
 
-	// anyReady says whether any endpoint of the Service is ready anywhere. If
-	// none is, those that still serve while they terminate are used.
+	// anyReady is true if any endpoint of the Service is ready, in any group.
+	// If none is, endpoints that still serve while they terminate are used.
 	//
 	// +optional
 	AnyReady bool `json:"anyReady"`
 
-	// ports are those of the endpoints.
+	// ports are the ports of the endpoints.
 	//
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=atomic
 	// +optional
 	Ports []GroupPort `json:"ports,omitempty"`
 
-	// endpoints are in the order of addresses, each of which the group has
-	// once.
+	// endpoints are sorted by address. The group has each address once.
 	//
 	// +kubebuilder:validation:MaxItems=1000
 	// +listType=atomic
@@ -120,8 +119,8 @@ type GroupConsumer struct {
 	// +kubebuilder:validation:MaxLength=63
 	Zone string `json:"zone"`
 
-	// weight is what an endpoint of the group counts among all that the zone
-	// uses, where an endpoint that is all the zone's own counts 1000.
+	// weight is the weight of each endpoint of the group in the traffic of the
+	// zone. The endpoints that serve the zone alone have 1000.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
@@ -132,19 +131,19 @@ type GroupConsumer struct {
 
 // GroupPort is a port of the endpoints of a group.
 type GroupPort struct {
-	// name is that of the Service's port, empty if it has none.
+	// name is the name of the Service's port, empty if it has none.
 	//
 	// +optional
 	Name string `json:"name,omitempty"`
 
-	// protocol is that of the port.
+	// protocol is the protocol of the port.
 	//
 	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
 	// +kubebuilder:default=TCP
 	// +optional
 	Protocol corev1.Protocol `json:"protocol,omitempty"`
 
-	// port is the number at the endpoints.
+	// port is the port number of the endpoints.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
@@ -160,12 +159,12 @@ type GroupEndpoint struct {
 	// +kubebuilder:validation:Pattern=`^[0-9A-Fa-f.:]+$`
 	Address string `json:"address"`
 
-	// zone is where the endpoint is, empty if that is unknown.
+	// zone is the zone of the endpoint, empty if it is unknown.
 	//
 	// +optional
 	Zone string `json:"zone,omitempty"`
 
-	// node is what the endpoint runs on, empty if that is unknown.
+	// node is the node of the endpoint, empty if it is unknown.
 	//
 	// +optional
 	Node string `json:"node,omitempty"`
@@ -181,7 +180,7 @@ type GroupEndpoint struct {
 	// +optional
 	NotServing bool `json:"notServing,omitempty"`
 
-	// terminating marks an endpoint that is about to go.
+	// terminating marks an endpoint that terminates.
 	//
 	// +optional
 	Terminating bool `json:"terminating,omitempty"`

@@ -6,48 +6,48 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Annotations of a Service that say what it asks for.
+// Annotations of a Service that request routing.
 const (
 	AnnotationSameNode     = "endpointslice.kubernetes.io/same-node"
 	AnnotationSameZone     = "endpointslice.kubernetes.io/same-zone"
 	AnnotationSameRegion   = "endpointslice.kubernetes.io/same-region"
 	AnnotationTopologyKeys = "vicinity.dev/topology-keys"
 	AnnotationTopologyMode = corev1.AnnotationTopologyMode
-	// AnnotationTopologyAwareHints is the older name of AnnotationTopologyMode, which
-	// wins over it.
+	// AnnotationTopologyAwareHints is the older name of AnnotationTopologyMode.
+	// It takes precedence.
 	AnnotationTopologyAwareHints = corev1.DeprecatedAnnotationTopologyAwareHints
 )
 
-// The modes, which are the values of the annotations same-node, same-zone and same-region
-// too.
+// The modes. They are also the values of the annotations same-node, same-zone
+// and same-region.
 const (
 	Balanced = "Balanced"
 	Prefer   = "Prefer"
 	Require  = "Require"
 )
 
-// PolicyPrefix is what a value of AnnotationTopologyMode that names a RoutingPolicy
-// starts with.
+// PolicyPrefix is the prefix of a value of AnnotationTopologyMode that names a
+// RoutingPolicy.
 const PolicyPrefix = "vicinity.dev/"
 
-// AnnotationProxy is the annotation of a Service that wants vicinity-proxy to serve
-// it, from groups instead of hints. Its value must be "true".
+// AnnotationProxy is the annotation of a Service that asks vicinity-proxy to
+// serve it, from groups instead of hints. Its value must be "true".
 const AnnotationProxy = "vicinity.dev/proxy"
 
 // LabelOwnZone is the label of a Service, from the Gardener project, that asks to
 // hint every endpoint to its own zone. Its value must be "true".
 const LabelOwnZone = "endpoint-slice-hints.resources.gardener.cloud/consider"
 
-// MaxHints is how many zones, and how many nodes, the Kubernetes API takes as hints of an
-// endpoint.
+// MaxHints is the maximum number of zones, and of nodes, in the hints of an
+// endpoint in the Kubernetes API.
 const MaxHints = 8
 
-// LabelRouted is the label that the controller puts on Services whose slices have
-// hints of its own, so that Kubernetes copies it to the slices. Its value is "true".
+// LabelRouted is the label that the controller puts on Services whose slices
+// have its hints. Kubernetes copies it to the slices. Its value is "true".
 const LabelRouted = "vicinity.dev/routed"
 
-// ConditionTopologyRouting is the type of the condition in which a Service's outcome
-// is kept.
+// ConditionTopologyRouting is the type of the Service condition that holds the
+// outcome.
 const ConditionTopologyRouting = "vicinity.dev/TopologyRouting"
 
 // AnnotationHeld is the annotation of an EndpointSlice that lists hints which the plan
@@ -59,40 +59,41 @@ const AnnotationHeld = "vicinity.dev/held"
 // tells planned endpoints from those that stay for a while. Proxies do not need it.
 const AnnotationGroupMarks = "vicinity.dev/marks"
 
-// LabelManagedBy is the label of PodLocators and PodDisruptionBudgets that the controller
-// made, with the value ManagedByController. It deletes those when what they were made for is
-// gone, and no others.
+// LabelManagedBy is the label of PodLocators and PodDisruptionBudgets that the
+// controller created, with the value ManagedByController. It deletes only
+// these, once their pod or budget is gone.
 const LabelManagedBy = "vicinity.dev/managed-by"
 
 // ManagedByController is the value of LabelManagedBy.
 const ManagedByController = "vicinity-controller"
 
-// ManagedByKubernetes is the value of the label endpointslice.kubernetes.io/managed-by of
-// slices that Kubernetes' own controller writes, which copies the labels of the Service to
-// them.
+// ManagedByKubernetes is the value of the label
+// endpointslice.kubernetes.io/managed-by on slices of Kubernetes' own
+// controller. That controller copies the labels of the Service to them.
 const ManagedByKubernetes = "endpointslice-controller.k8s.io"
 
-// Labels of nodes that run the control plane. Taints that keep other pods off them have
-// the same keys.
+// Labels of control-plane nodes. The taints that keep other pods off these
+// nodes have the same keys.
 const (
 	LabelControlPlane = "node-role.kubernetes.io/control-plane"
 	LabelMaster       = "node-role.kubernetes.io/master"
 )
 
-// LabelBudgets is the label that the controller keeps on each namespace that has a
-// TopologyDisruptionBudget, so that the webhook of evictions is asked there and nowhere
-// else. Its value is "true".
+// LabelBudgets is the label that the controller keeps on each namespace with a
+// TopologyDisruptionBudget, so that the API server calls the webhook of
+// evictions only there. Its value is "true".
 const LabelBudgets = "vicinity.dev/disruption-budgets"
 
-// AnnotationBreakGlass is the annotation of a TopologyDisruptionBudget that lets every
-// eviction through for a while: a time as in RFC 3339, a space, and the reason.
+// AnnotationBreakGlass is the annotation of a TopologyDisruptionBudget that
+// allows every eviction for a while: the end as RFC 3339, a space, and the
+// reason.
 const AnnotationBreakGlass = "vicinity.dev/break-glass"
 
-// LabelEvictionRequests is the label of a namespace whose pods name EvictionResponder when
-// they are made. Its value must be "true".
+// LabelEvictionRequests is the label of a namespace whose new pods name
+// EvictionResponder. Its value must be "true".
 const LabelEvictionRequests = "vicinity.dev/eviction-requests"
 
-// EvictionResponder is the name by which Vicinity answers EvictionRequests.
+// EvictionResponder is the name of Vicinity's responder to EvictionRequests.
 const EvictionResponder = "vicinity.dev/budget"
 
 // EvictionResponderPriority is the priority of EvictionResponder. The controller of the pod, with
@@ -100,55 +101,63 @@ const EvictionResponder = "vicinity.dev/budget"
 // a higher one.
 const EvictionResponderPriority = 90000
 
-// AnnotationEvictionReason is the annotation of EvictionRequests and evictions of Vicinity
-// that says what they are for, for people and audit logs.
+// AnnotationEvictionReason is the annotation of Vicinity's EvictionRequests and
+// evictions with their purpose, for people and audit logs.
 const AnnotationEvictionReason = "vicinity.dev/eviction-reason"
 
-// AnnotationAbandonedRevision is the annotation of a pod that a rollout deletes rather than evicts:
-// the revision that the pod is of, which failed or was rolled back. The controller writes it just
-// before; a policy of admission lets it delete pods that have it and are not ready, and no others.
+// AnnotationAbandonedRevision is the annotation of a pod that a rollout deletes
+// rather than evicts: the pod's revision, which failed, was rolled back, or was
+// replaced. The controller writes it just before the deletion. An admission
+// policy lets it delete only unready pods with this annotation.
 const AnnotationAbandonedRevision = "vicinity.dev/abandoned-revision"
 
-// RolloutGate is the scheduling gate in the pod template of a Deployment by which its pods wait until a
-// DomainRollout releases them.
+// RolloutGate is the scheduling gate in the pod template of a Deployment. Its
+// pods wait until a DomainRollout releases them.
 const RolloutGate = "vicinity.dev/rollout"
 
-// AnnotationReleasedFor is the annotation of a pod of a Deployment that was released to replace another one. Its
-// value is the name of the first pod in that place: a pod that is replaced hands it on.
+// AnnotationReleasedFor is the annotation of a pod of a Deployment that was
+// released to replace another one. Its value is the name of the first pod in
+// that place: each replacement takes it over.
 const AnnotationReleasedFor = "vicinity.dev/released-for"
 
-// AnnotationReleasedAt is the annotation of a pod of a Deployment that says, as RFC 3339, when it was released.
+// AnnotationReleasedAt is the annotation of a pod of a Deployment with the time
+// of its release, as RFC 3339.
 const AnnotationReleasedAt = "vicinity.dev/released-at"
 
-// RolloutDeletionCost is the deletion cost of pods that a rollout has its Deployment delete next, the
-// lowest there is. AnnotationDeletionCost has the same value. While a pod of a Deployment has it, no
-// other cost is written to pods of that Deployment.
+// RolloutDeletionCost is the deletion cost of pods that the Deployment should
+// delete next in a rollout. It is the lowest possible cost.
+// AnnotationDeletionCost has the same value. While a pod of a Deployment has
+// it, Vicinity writes no other cost to pods of that Deployment.
 const RolloutDeletionCost = "-2147483648"
 
-// AnnotationDeploymentRevision is the annotation in which Kubernetes counts the revisions of a Deployment. It
-// is that of the ReplicaSet which has the template of the Deployment, too.
+// AnnotationDeploymentRevision is the annotation in which Kubernetes counts the
+// revisions of a Deployment. The ReplicaSet with the Deployment's present
+// template has the same value.
 const AnnotationDeploymentRevision = "deployment.kubernetes.io/revision"
 
-// AnnotationKeepSpread is the annotation of a Deployment, a ReplicaSet or a namespace whose pods
-// are deleted in the order that keeps them spread over failure domains. Its value is the label of nodes that
-// divides them into domains. That of a workload wins over that of its namespace; if it is empty, the
-// workload is left alone.
+// AnnotationKeepSpread is the annotation of a Deployment, a ReplicaSet or a
+// namespace. Its pods are deleted in an order that keeps them spread over
+// failure domains. Its value is the node label that defines the domains. A
+// workload's value takes precedence over its namespace's; an empty one opts the
+// workload out.
 const AnnotationKeepSpread = "vicinity.dev/keep-spread"
 
-// AnnotationDeletionCost is the annotation of a pod whose deletion cost Vicinity has written. Its value is
-// that cost: where the two differ, another owner has set it.
+// AnnotationDeletionCost is the annotation of a pod with the deletion cost that
+// Vicinity has written. If the actual cost differs, another owner has set it.
 const AnnotationDeletionCost = "vicinity.dev/deletion-cost"
 
 // AnnotationGoesUntil is the annotation of a pod that a paced scale-down removes. Until its time, as RFC 3339, nothing else
 // writes deletion costs to pods of the workload.
 const AnnotationGoesUntil = "vicinity.dev/goes-until"
 
-// AnnotationRepairSpread is the annotation of a Deployment with AnnotationKeepSpread, or of its namespace, that has
-// pods evicted while a rolling update has left them in the wrong domains. Its value must be "true".
+// AnnotationRepairSpread is the annotation of a Deployment with
+// AnnotationKeepSpread, or of its namespace. Pods that a rolling update has
+// left in the wrong domains are then evicted. Its value must be "true".
 const AnnotationRepairSpread = "vicinity.dev/repair-spread"
 
-// AnnotationSpreadOrdinals is the annotation in the pod template of a StatefulSet that has its ordinals take turns over
-// failure domains. Its value is the label of nodes that divides them into domains.
+// AnnotationSpreadOrdinals is the annotation in the pod template of a
+// StatefulSet whose ordinals alternate between failure domains. Its value is
+// the node label that defines the domains.
 const AnnotationSpreadOrdinals = "vicinity.dev/spread-ordinals"
 
 // PaceScaleDown is the label of a namespace, and the annotation of a Deployment, a StatefulSet or a ReplicaSet in such a
@@ -158,11 +167,12 @@ const PaceScaleDown = "vicinity.dev/pace-scale-down"
 
 // Values of PaceScaleDown.
 const (
-	// PaceDeny refuses a scale-down that budgets do not allow whole.
+	// PaceDeny refuses a scale-down that budgets do not allow in full.
 	PaceDeny = "Deny"
-	// PaceClamp has as many pods go as budgets allow, and the rest later.
+	// PaceClamp removes as many pods as budgets allow now, and the others
+	// later.
 	PaceClamp = "Clamp"
-	// PaceAnnotated, of a namespace, is for those workloads alone that have the annotation.
+	// PaceAnnotated, on a namespace, limits only workloads with the annotation.
 	PaceAnnotated = "Annotated"
 )
 
@@ -178,8 +188,8 @@ const (
 	AnnotationPacedReplicas  = "vicinity.dev/paced-replicas"
 )
 
-// OwnAnnotations are the annotations of an object that are Vicinity's, nil if it has none. Caches keep
-// these of the many objects of which they keep little.
+// OwnAnnotations returns Vicinity's annotations of an object, nil if it has
+// none. Caches that keep few fields of many objects keep these.
 func OwnAnnotations(object map[string]string) map[string]string {
 	var own map[string]string
 	for name, value := range object {

@@ -16,7 +16,7 @@ type PodLocator struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// ips are the addresses of the pod, of one family or of two.
+	// ips are the addresses of the pod, of one or two families.
 	//
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=2
@@ -26,22 +26,21 @@ type PodLocator struct {
 	// +optional
 	IPs []string `json:"ips,omitempty"`
 
-	// nodeName is the node that the pod runs on, empty if there is no such
-	// node any more.
+	// nodeName is the node of the pod, empty if that node no longer exists.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 
-	// nodeLabels are labels of the node, those that Services ask for or that
-	// an administrator chose.
+	// nodeLabels are the labels of the node that Services ask for or that an
+	// administrator chose.
 	//
 	// +optional
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 
-	// podCreationTimestamp is when the pod was created. While two
-	// PodLocators have one address, that of the younger pod counts. Without
-	// it the PodLocator's own age is taken for that of the pod.
+	// podCreationTimestamp is the creation time of the pod. If two PodLocators
+	// have one address, the younger pod counts. Without this field the age of
+	// the PodLocator counts as the age of the pod.
 	//
 	// +optional
 	PodCreationTimestamp *metav1.Time `json:"podCreationTimestamp,omitempty"`

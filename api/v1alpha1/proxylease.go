@@ -2,8 +2,8 @@ package v1alpha1
 
 import "time"
 
-// LabelServiceProxyName is the label of a Service that another proxy than kube-proxy
-// serves, and ServiceProxyName its value where that is vicinity-proxy.
+// LabelServiceProxyName is the label of a Service that a proxy other than
+// kube-proxy serves. Its value is ServiceProxyName for vicinity-proxy.
 const (
 	LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 	ServiceProxyName      = "vicinity"
@@ -11,8 +11,9 @@ const (
 
 // Names in the Leases by which proxies report to the controller.
 const (
-	// ProxyLeasePrefix and the name of a node are the name of the Lease of the node's proxy. A
-	// Lease of any other name says nothing about the node, whoever holds it.
+	// ProxyLeasePrefix and the name of a node form the name of the Lease of the
+	// node's proxy. Leases with other names say nothing about the node, even if
+	// its proxy holds them.
 	ProxyLeasePrefix = "vicinity-proxy-"
 	// LabelProxyLease marks the Lease of a node's proxy, with the value "true".
 	LabelProxyLease = "vicinity.dev/proxy"
@@ -25,9 +26,10 @@ const (
 	AnnotationExcept = "vicinity.dev/programmed-except"
 	// AllServices is the name, in AnnotationExcept, of all Services of a namespace.
 	AllServices = "*"
-	// AnnotationProbeFailure is the annotation that says why packets of the node do not come
-	// through the proxy's rules. While it is there the proxy acknowledges nothing.
+	// AnnotationProbeFailure is the annotation with the reason why packets of
+	// the node do not get through the proxy's rules. While it is set, the proxy
+	// acknowledges nothing.
 	AnnotationProbeFailure = "vicinity.dev/probe-failure"
-	// LeaseFresh is how long after it was renewed a Lease counts.
+	// LeaseFresh is how long a Lease counts after its renewal.
 	LeaseFresh = 45 * time.Second
 )

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is that of all types of the package.
+// GroupVersion is the group and version of all types of the package.
 var GroupVersion = schema.GroupVersion{Group: "vicinity.dev", Version: "v1alpha1"}
 
 // AddToScheme registers the types.

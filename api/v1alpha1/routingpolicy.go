@@ -5,9 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// RoutingPolicy says how the traffic of Services stays near. It holds for
-// the Services of its namespace that its selector matches, and for those
-// that name it in the annotation service.kubernetes.io/topology-mode:
+// RoutingPolicy decides how the traffic of Services stays near. It applies to
+// the Services of its namespace that its selector matches, and to Services that
+// name it in the annotation service.kubernetes.io/topology-mode:
 // vicinity.dev/NAME.
 //
 // +kubebuilder:object:root=true
@@ -37,12 +37,12 @@ type RoutingPolicyList struct {
 	Items           []RoutingPolicy `json:"items"`
 }
 
-// Mode is how much a level matters.
+// Mode is how strictly a level applies.
 //
 // +kubebuilder:validation:Enum=Balanced;Prefer;Require
 type Mode string
 
-// Level is a kind of place that Kubernetes itself knows.
+// Level is a kind of domain that Kubernetes itself knows.
 //
 // +kubebuilder:validation:Enum=Node;Zone;Region
 type Level string
@@ -59,26 +59,27 @@ const (
 // +kubebuilder:validation:Enum=optimal;flow;local;local-shared;local-weighted;local-opt
 type Algorithm string
 
-// RoutingPolicySpec is what a policy asks for.
+// RoutingPolicySpec is the requested routing.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.keys) && self.keys.size() > 0 && has(self.mode))",message="mode cannot be given together with keys, which say by themselves what is preferred and what is required",fieldPath=".mode"
 // +kubebuilder:validation:XValidation:rule="!(has(self.keys) && self.keys.size() > 0 && has(self.level))",message="level cannot be given together with keys, which name the places by themselves",fieldPath=".level"
 type RoutingPolicySpec struct {
-	// selector chooses the Services of the namespace that the policy is for;
-	// an empty one chooses all. Without a selector a RoutingPolicy is only for
-	// Services that name it, and a ClusterRoutingPolicy is for all. Of several
-	// policies of a kind that choose a Service the oldest counts, then the
+	// selector selects Services of the namespace that the policy applies to. An
+	// empty one selects all. Without a selector, a RoutingPolicy applies only
+	// to Services that name it, and a ClusterRoutingPolicy applies to all. If
+	// several policies of a kind select a Service, the oldest applies, then the
 	// first by name.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="each operator must be In or NotIn, with values, or Exists or DoesNotExist, without values",fieldPath=".matchExpressions"
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 
-	// mode is how much the level matters. Balanced spreads traffic over all
-	// endpoints. Prefer keeps it near as far as no endpoint is overloaded.
-	// Require never lets it leave, which needs vicinity-proxy. It is Prefer if
-	// neither mode, level nor keys are given: for the zone or, where a Service
-	// follows a RoutingPolicy, for what its spec.trafficDistribution prefers.
+	// mode is how strictly the level applies. Balanced spreads traffic over all
+	// endpoints. Prefer keeps it near as long as no endpoint is overloaded.
+	// Require never lets it leave, and needs vicinity-proxy. Without mode,
+	// level and keys it defaults to Prefer, for the zone. If the Service
+	// follows a RoutingPolicy, a spec.trafficDistribution of the Service
+	// replaces the zone.
 	//
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
@@ -89,10 +90,10 @@ type RoutingPolicySpec struct {
 	// +optional
 	Level Level `json:"level,omitempty"`
 
-	// keys are labels of nodes in the order of preference, instead of mode and
-	// level: traffic goes to the first kind of place that it shares with an
-	// endpoint. The last may be "*" for anywhere; without it, traffic that
-	// shares no place goes nowhere, which needs vicinity-proxy. An example is
+	// keys are node labels in the order of preference, instead of mode and
+	// level. Traffic goes to the first kind of domain that it shares with an
+	// endpoint. The last key may be "*" for anywhere. Without it, traffic that
+	// shares no domain goes nowhere, which needs vicinity-proxy. An example is
 	// [example.com/rack, topology.kubernetes.io/zone, "*"]. At most 16 are
 	// allowed.
 	//
@@ -105,12 +106,12 @@ type RoutingPolicySpec struct {
 	// +listType=atomic
 	Keys []string `json:"keys,omitempty"`
 
-	// algorithm decides which endpoints each zone may use, where zones are
-	// preferred and something wider is allowed: with mode Prefer and level
-	// Zone or Node, or with keys that have the zone and end in "*" or the
-	// region. It has no effect elsewhere. flow, local-weighted and local-opt
-	// need vicinity-proxy. Where none is named it is flow for Services that
-	// vicinity-proxy serves, and optimal for others.
+	// algorithm decides which endpoints each zone may use. It has an effect
+	// only where zones are preferred and something wider is allowed: with mode
+	// Prefer and level Zone or Node, or with keys that have the zone and end in
+	// "*" or the region. flow, local-weighted and local-opt need
+	// vicinity-proxy. It defaults to flow for Services that vicinity-proxy
+	// serves, and to optimal for others.
 	//
 	// +optional
 	Algorithm Algorithm `json:"algorithm,omitempty"`
@@ -146,15 +147,15 @@ type RoutingPolicySpec struct {
 	// +optional
 	Padding *int32 `json:"padding,omitempty"`
 
-	// capacity is what the traffic that comes from a zone is estimated by.
+	// capacity is how the traffic from a zone is estimated.
 	//
 	// +kubebuilder:default={type: Nodes}
 	// +optional
 	Capacity Capacity `json:"capacity,omitempty"`
 
-	// nodeSelector chooses the nodes that count for a zone's capacity: where
-	// clients run. Of those only the ready ones count, and those of the control
-	// plane if it lets pods run there. Without a selector all of them do.
+	// nodeSelector selects the nodes that count for a zone's capacity: the
+	// nodes where clients run. Only ready nodes count, and control-plane nodes
+	// only if they take pods. Without a selector all such nodes count.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="each operator must be In or NotIn, with values, or Exists or DoesNotExist, without values",fieldPath=".matchExpressions"
 	// +optional
@@ -173,35 +174,35 @@ const (
 	CapacityExpression CapacityType = "Expression"
 )
 
-// Capacity is what the traffic of a zone is estimated by.
+// Capacity is how the traffic of a zone is estimated.
 //
 // +kubebuilder:validation:XValidation:rule="self.type != 'Expression' || has(self.expression) && self.expression.size() > 0",message="must be given if type is Expression",fieldPath=".expression"
 // +kubebuilder:validation:XValidation:rule="self.type == 'Expression' || !has(self.expression) || self.expression.size() == 0",message="has no effect unless type is Expression",fieldPath=".expression"
 type Capacity struct {
-	// type is Nodes for their number, CPU for their allocatable CPU,
-	// Expression for what expression says.
+	// type is Nodes for the number of nodes, CPU for their allocatable CPU, or
+	// Expression for the result of expression.
 	//
 	// +kubebuilder:default=Nodes
 	// +optional
 	Type CapacityType `json:"type,omitempty"`
 
 	// expression is in CEL and computes the capacity of one zone from the
-	// variable zone: the text zone.name and zone.region, and the numbers
-	// zone.nodes and, as the nodes can give it to pods, zone.cpu in cores,
-	// zone.memory in bytes and zone.pods. The result must be a number that is
-	// not negative; zones are compared by it. The numbers are decimal, so an
-	// example is zone.cpu + 2.0 * zone.nodes. If it fails for a zone, nodes
-	// are counted instead.
+	// variable zone. It has the strings zone.name and zone.region, the number
+	// zone.nodes, and the resources that the nodes can give to pods: zone.cpu
+	// in cores, zone.memory in bytes and zone.pods. The result must be a number
+	// that is not negative; only its ratio between zones counts. The numbers
+	// are decimal, so an example is zone.cpu + 2.0 * zone.nodes. If it fails
+	// for a zone, nodes are counted instead.
 	//
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Expression string `json:"expression,omitempty"`
 }
 
-// RoutingPolicyStatus is what the controller makes of a policy.
+// RoutingPolicyStatus is the controller's report on a policy.
 type RoutingPolicyStatus struct {
-	// observedGeneration is the generation that the rest of the status is
-	// about.
+	// observedGeneration is the generation that the rest of the status
+	// describes.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -211,8 +212,8 @@ type RoutingPolicyStatus struct {
 	// +optional
 	Services int32 `json:"services"`
 
-	// conditions are Accepted, which is False with the reason in words when a
-	// part of the policy has no effect.
+	// conditions has Accepted, which is False with a message if a part of the
+	// policy has no effect.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -220,6 +221,6 @@ type RoutingPolicyStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Accepted is the condition of a RoutingPolicy that says whether all of it
-// holds.
+// Accepted is the condition of a RoutingPolicy that reports whether all of it
+// has an effect.
 const Accepted = "Accepted"

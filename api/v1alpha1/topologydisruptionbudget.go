@@ -39,29 +39,29 @@ type TopologyDisruptionBudgetList struct {
 	Items           []TopologyDisruptionBudget `json:"items"`
 }
 
-// TopologyDisruptionBudgetSpec is what a budget allows.
+// TopologyDisruptionBudgetSpec sets the limits of a budget.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.minAvailable) || has(self.maxUnavailable)",message="either minAvailable or maxUnavailable must be given",reason=FieldValueRequired,fieldPath=".maxUnavailable"
 // +kubebuilder:validation:XValidation:rule="!has(self.minAvailable) || !has(self.maxUnavailable)",message="minAvailable and maxUnavailable cannot be given together",reason=FieldValueForbidden,fieldPath=".minAvailable"
 type TopologyDisruptionBudgetSpec struct {
-	// selector chooses the pods of the namespace that the budget covers. As in
-	// a PodDisruptionBudget, an empty one chooses all pods and none chooses none.
+	// selector selects the pods of the namespace that the budget covers. As in
+	// a PodDisruptionBudget, an empty one selects all pods, and without one no
+	// pod is covered.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="each operator must be In or NotIn, with values, or Exists or DoesNotExist, without values",fieldPath=".matchExpressions"
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 
-	// nodeSelectorTerm restricts which nodes' pods are covered, and divides
-	// them into failure domains: each key with the operator Exists divides by
-	// its value, several such keys by the tuple of values. Without such a key
-	// all covered pods are one domain.
+	// nodeSelectorTerm restricts the nodes whose pods are covered, and divides
+	// them into failure domains. A key with the operator Exists divides by its
+	// value, several such keys by the tuple of values. Without such a key all
+	// covered pods are one domain.
 	//
 	// +optional
 	NodeSelectorTerm *NodeSelectorTerm `json:"nodeSelectorTerm,omitempty"`
 
-	// minAvailable is how many pods of each domain have to stay healthy, as a
-	// number or as a percentage of the even share of all pods that a domain
-	// has. Percentages are rounded up.
+	// minAvailable is how many pods of each domain must stay healthy: a number,
+	// or a percentage of a domain's even share of all pods, rounded up.
 	//
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=8
@@ -69,9 +69,8 @@ type TopologyDisruptionBudgetSpec struct {
 	// +optional
 	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
 
-	// maxUnavailable is how many pods of each domain may be down at a time, as
-	// a number or as a percentage of the even share of all pods that a domain
-	// has. Percentages are rounded up.
+	// maxUnavailable is how many pods of each domain may be down at a time: a
+	// number, or a percentage of a domain's even share of all pods, rounded up.
 	//
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=8
@@ -87,9 +86,8 @@ type TopologyDisruptionBudgetSpec struct {
 	// +optional
 	MaxUnavailableDomains *int32 `json:"maxUnavailableDomains,omitempty"`
 
-	// maxUnavailableTotal is how many pods may be down in all domains
-	// together, as a number or as a percentage of all pods that are expected.
-	// Percentages are rounded up.
+	// maxUnavailableTotal is how many pods may be down in all domains together:
+	// a number, or a percentage of all expected pods, rounded up.
 	//
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=8
@@ -97,8 +95,8 @@ type TopologyDisruptionBudgetSpec struct {
 	// +optional
 	MaxUnavailableTotal *intstr.IntOrString `json:"maxUnavailableTotal,omitempty"`
 
-	// groupBy is the key of a label of pods. Pods with different values of it,
-	// for example the shards of a database, have a budget each.
+	// groupBy is the key of a pod label. Pods with different values, for
+	// example the shards of a database, have a budget each.
 	//
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$') && self.indexOf('/') <= 253",messageExpression="'\"' + self + '\" is not a key that a label can have, such as example.com/shard'"
@@ -115,20 +113,20 @@ type TopologyDisruptionBudgetSpec struct {
 	// +optional
 	SettleTime *metav1.Duration `json:"settleTime,omitempty"`
 
-	// unhealthyPodEvictionPolicy says when pods that run and are not ready may
-	// be evicted: IfHealthyBudget, the default, allows it while nothing else
-	// exceeds the budget; AlwaysAllow allows it at any time.
+	// unhealthyPodEvictionPolicy decides when running pods that are not ready
+	// may be evicted. IfHealthyBudget, the default, allows it while nothing
+	// else exceeds the budget. AlwaysAllow allows it at any time.
 	//
 	// +kubebuilder:validation:Enum=IfHealthyBudget;AlwaysAllow
 	// +optional
 	UnhealthyPodEvictionPolicy *policyv1.UnhealthyPodEvictionPolicyType `json:"unhealthyPodEvictionPolicy,omitempty"`
 }
 
-// NodeSelectorTerm chooses nodes as a term of a pod's node affinity does, by
-// labels alone.
+// NodeSelectorTerm selects nodes like a term of a pod's node affinity, but by
+// labels only.
 type NodeSelectorTerm struct {
-	// matchExpressions are requirements of the labels of a node, all of which
-	// it has to meet.
+	// matchExpressions are requirements for the labels of a node. A node must
+	// meet all of them.
 	//
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(e, e.operator != 'Exists' || self.exists_one(other, other.operator == 'Exists' && other.key == e.key))",message="a key may be given with Exists once only"
@@ -145,7 +143,7 @@ type NodeSelectorTerm struct {
 	MatchFields []corev1.NodeSelectorRequirement `json:"matchFields,omitempty"`
 }
 
-// NodeSelectorRequirement is about one label of a node.
+// NodeSelectorRequirement is a requirement for one label of a node.
 //
 // +kubebuilder:validation:XValidation:rule="!(self.operator in ['In', 'NotIn']) || has(self.values) && self.values.size() > 0",message="In and NotIn need one value or more",reason=FieldValueRequired,fieldPath=".values"
 // +kubebuilder:validation:XValidation:rule="!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || self.values.size() == 0",message="Exists and DoesNotExist take no values",reason=FieldValueForbidden,fieldPath=".values"
@@ -159,7 +157,7 @@ type NodeSelectorRequirement struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$') && self.indexOf('/') <= 253",messageExpression="'\"' + self + '\" is not a key that a node label can have, such as topology.kubernetes.io/zone'"
 	Key string `json:"key"`
 
-	// operator says what the value of the label has to do with values.
+	// operator compares the value of the label with values.
 	//
 	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist;Gt;Lt
 	Operator corev1.NodeSelectorOperator `json:"operator"`
@@ -175,26 +173,27 @@ type NodeSelectorRequirement struct {
 	Values []string `json:"values,omitempty"`
 }
 
-// TopologyDisruptionBudgetStatus is what the controller found, and which
-// evictions have been admitted that are not seen yet.
+// TopologyDisruptionBudgetStatus is the state of the covered pods, and the
+// admitted evictions that are still in progress.
 type TopologyDisruptionBudgetStatus struct {
 	// observedGeneration is the generation of the spec that the rest of the
-	// status is about.
+	// status describes.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// expectedPods is how many pods the owners of the covered pods ask for.
+	// expectedPods is how many pods the owners of the covered pods request.
 	ExpectedPods int32 `json:"expectedPods"`
 
-	// currentHealthy is how many covered pods are healthy and not about to be evicted.
+	// currentHealthy is how many covered pods are healthy and not about to be
+	// evicted.
 	CurrentHealthy int32 `json:"currentHealthy"`
 
-	// desiredHealthy is how many pods have to stay healthy, of all domains.
+	// desiredHealthy is how many pods must stay healthy, in all domains.
 	DesiredHealthy int32 `json:"desiredHealthy"`
 
-	// disruptionsAllowed is how many pods could be evicted now, one after the
-	// other, in the order in which most can.
+	// disruptionsAllowed is how many pods could be evicted now, one after
+	// another, in the order that allows the most evictions.
 	DisruptionsAllowed int32 `json:"disruptionsAllowed"`
 
 	// disturbedDomains is how many domains have a pod that is down, missing,
@@ -202,30 +201,29 @@ type TopologyDisruptionBudgetStatus struct {
 	DisturbedDomains int32 `json:"disturbedDomains"`
 
 	// domains has the numbers of each domain, by group and name. Of more than
-	// 500 it has those that allow the least.
+	// 500 domains it has the 500 that allow the fewest evictions.
 	//
 	// +kubebuilder:validation:MaxItems=500
 	// +listType=atomic
 	// +optional
 	Domains []DomainStatus `json:"domains,omitempty"`
 
-	// reservations are evictions that were admitted. A pod with a reservation
-	// counts as down. The reservation goes when the pod has gone, or when it
-	// expires.
+	// reservations are admitted evictions. A pod with a reservation counts as
+	// down. The reservation ends when the pod is gone, or when it expires.
 	//
 	// +listType=map
 	// +listMapKey=uid
 	// +optional
 	Reservations []Reservation `json:"reservations,omitempty"`
 
-	// podsObserved is a resource version. The reservations of pods that had
-	// gone by then are not listed any more, so that only a reader of pods that
-	// has seen this version may admit an eviction.
+	// podsObserved is a resource version. Reservations of pods that were gone
+	// by then are not listed any more. So only a reader of pods that has seen
+	// this version may admit an eviction.
 	//
 	// +optional
 	PodsObserved string `json:"podsObserved,omitempty"`
 
-	// conditions say whether the budget is enforced, and what is wrong with it.
+	// conditions report whether the budget is enforced, and its problems.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -233,10 +231,11 @@ type TopologyDisruptionBudgetStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// DomainStatus has the numbers of one domain, of one group if the budget has groupBy.
+// DomainStatus has the numbers of one domain, or of one group in a domain if
+// the budget has groupBy.
 type DomainStatus struct {
 	// domain has the values of the keys that divide nodes into domains, in the
-	// order of the keys, with slashes between. It is empty if the budget has
+	// order of the keys, separated by slashes. It is empty if the budget has
 	// one domain.
 	//
 	// +optional
@@ -247,16 +246,17 @@ type DomainStatus struct {
 	// +optional
 	Group string `json:"group,omitempty"`
 
-	// expected is how many pods are expected in the domain: its share of all.
+	// expected is how many pods the domain should have, which is its share of
+	// all pods.
 	Expected int32 `json:"expected"`
 
 	// healthy is how many of its pods are healthy and not about to be evicted.
 	Healthy int32 `json:"healthy"`
 
-	// desired is how many have to stay healthy.
+	// desired is how many of its pods must stay healthy.
 	Desired int32 `json:"desired"`
 
-	// allowed is how many more may be evicted in this domain now.
+	// allowed is how many more pods of this domain may be evicted now.
 	Allowed int32 `json:"allowed"`
 
 	// disturbed is true while a pod of the domain is down, missing, about to
@@ -266,15 +266,15 @@ type DomainStatus struct {
 	Disturbed bool `json:"disturbed,omitempty"`
 }
 
-// Reservation is an eviction that was admitted.
+// Reservation is an admitted eviction.
 type Reservation struct {
-	// uid is that of the pod.
+	// uid is the UID of the pod.
 	UID types.UID `json:"uid"`
 
 	// pod is the name of the pod.
 	Pod string `json:"pod"`
 
-	// expires is when the reservation ends if the pod has not gone.
+	// expires is when the reservation ends if the pod is not gone before.
 	Expires metav1.Time `json:"expires"`
 
 	// holder is the request that made the reservation, and gives it up if the
@@ -287,24 +287,27 @@ type Reservation struct {
 
 // Conditions of a TopologyDisruptionBudget.
 const (
-	// ConditionEnforced is true while evictions are checked: the label
-	// LabelBudgets of the namespace was read back.
+	// ConditionEnforced is true while evictions are checked: the controller has
+	// read back the label LabelBudgets of the namespace.
 	ConditionEnforced = "Enforced"
-	// ConditionValid is false while the spec makes no sense; all evictions of
-	// the pods that the selector matches are then refused.
+	// ConditionValid is false while the spec is invalid. All evictions of the
+	// pods that the selector matches are then refused.
 	ConditionValid = "Valid"
-	// ConditionSatisfiable is false while the numbers block a domain for ever,
-	// or cover nothing.
+	// ConditionSatisfiable is false while the numbers block a domain
+	// permanently, or cover no pod.
 	ConditionSatisfiable = "Satisfiable"
-	// ConditionBreakGlass is true while AnnotationBreakGlass lets everything through.
+	// ConditionBreakGlass is true while AnnotationBreakGlass allows all
+	// evictions.
 	ConditionBreakGlass = "BreakGlass"
 	// ConditionDisruptionAllowed is false while no pod can be evicted, as in a
-	// PodDisruptionBudget. It has been since the last eviction that was admitted.
+	// PodDisruptionBudget. Its transition time is the time of the last admitted
+	// eviction.
 	ConditionDisruptionAllowed = "DisruptionAllowed"
-	// ConditionDeletesDirectly is true while an owner of covered pods deletes pods
-	// without an eviction when it rolls out, before others are available, so that the
-	// budget is not asked.
+	// ConditionDeletesDirectly is true while an owner of covered pods deletes
+	// pods without evictions in a rollout, before others are available. The
+	// budget cannot stop such deletions.
 	ConditionDeletesDirectly = "DeletesDirectly"
-	// ConditionProjected says whether PodDisruptionBudgets are kept for the budget.
+	// ConditionProjected reports whether the controller keeps
+	// PodDisruptionBudgets for the budget.
 	ConditionProjected = "Projected"
 )
