@@ -1,6 +1,6 @@
 {{/*
-Names and labels that templates share. toYaml has what would be a number or a truth value
-as text: "123" is a name that namespaces, releases and labels can have.
+Names and labels that templates share. toYaml quotes a text that YAML would read as a number
+or a boolean: "123" is a valid name of namespaces, releases and labels.
 */}}
 
 {{- define "vicinity.name" -}}
@@ -16,7 +16,7 @@ as text: "123" is a name that namespaces, releases and labels can have.
 {{- end -}}
 {{- $name = $name | trunc 40 | trimSuffix "-" -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
-{{- fail (printf "%q, which names of objects begin with, is made of the release's name, nameOverride and fullnameOverride: it must begin with a letter and have nothing but lower-case letters, digits and hyphens; fullnameOverride can say another" $name) -}}
+{{- fail (printf "%q is not a valid prefix for names of objects: it must begin with a letter and have only lower-case letters, digits and hyphens; it comes from the release's name, nameOverride and fullnameOverride: set fullnameOverride" $name) -}}
 {{- end -}}
 {{- $name -}}
 {{- end -}}
@@ -41,12 +41,12 @@ as text: "123" is a name that namespaces, releases and labels can have.
 {{- include "vicinity.fullname" . -}}-webhook-certificate
 {{- end -}}
 
-{{/* The user as whom the controller talks to the API. */}}
+{{/* The controller's user at the API server. */}}
 {{- define "vicinity.user" -}}
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "vicinity.controller" . }}
 {{- end -}}
 
-{{/* Labels of all objects but those of the proxy and the DNS server. */}}
+{{/* Labels of all objects except those of the proxy and the DNS server. */}}
 {{- define "vicinity.labels" -}}
 {{ include "vicinity.commonLabels" . }}
 {{ include "vicinity.selector" . }}
@@ -68,32 +68,32 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "vicinity.controller" 
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-{{- /* "vicinity explain" finds the Deployment by this, whatever it is called. */}}
+{{- /* "vicinity explain" finds the Deployment by this label, under any name. */}}
 app.kubernetes.io/part-of: vicinity
 {{- end -}}
 
-{{/* Labels by which the controller's pods are found. They must never change. */}}
+{{/* Selector of the controller's pods. It must never change. */}}
 {{- define "vicinity.selector" -}}
 app.kubernetes.io/name: {{ include "vicinity.name" . | toYaml }}
 app.kubernetes.io/instance: {{ toYaml .Release.Name }}
 app.kubernetes.io/component: controller
 {{- end -}}
 
-{{/* Labels by which the proxy's pods are found. They must never change. */}}
+{{/* Selector of the proxy's pods. It must never change. */}}
 {{- define "vicinity.proxySelector" -}}
 app.kubernetes.io/name: {{ include "vicinity.name" . | toYaml }}
 app.kubernetes.io/instance: {{ toYaml .Release.Name }}
 app.kubernetes.io/component: proxy
 {{- end -}}
 
-{{/* Labels by which the DNS server's pods are found. They must never change. */}}
+{{/* Selector of the DNS server's pods. It must never change. */}}
 {{- define "vicinity.dnsSelector" -}}
 app.kubernetes.io/name: {{ include "vicinity.name" . | toYaml }}
 app.kubernetes.io/instance: {{ toYaml .Release.Name }}
 app.kubernetes.io/component: dns
 {{- end -}}
 
-{{/* What a container of the proxy may do: change the network of its node, and nothing else. */}}
+{{/* Security context of a proxy container: it may change the network of its node, and nothing else. */}}
 {{- define "vicinity.proxySecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -102,7 +102,7 @@ capabilities:
   add: [NET_ADMIN]
 {{- end -}}
 
-{{/* The ports of the proxy: those of kube-proxy in its place. */}}
+{{/* The ports of the proxy. It has kube-proxy's ports if it replaces kube-proxy. */}}
 {{- define "vicinity.proxyHealthPort" -}}
 {{- default (ternary 10256 10266 (default false .Values.proxy.allServices)) .Values.proxy.healthPort -}}
 {{- end -}}
@@ -110,12 +110,12 @@ capabilities:
 {{- define "vicinity.proxyMetricsPort" -}}
 {{- $port := toString (default (ternary 10249 10267 (default false .Values.proxy.allServices)) .Values.proxy.metricsPort) -}}
 {{- if and .Values.metrics.enabled (eq $port (include "vicinity.proxyHealthPort" .)) -}}
-{{- fail (printf "proxy.metricsPort: %s is the port of proxy.healthPort already; give another" $port) -}}
+{{- fail (printf "proxy.metricsPort: %s is already the port of proxy.healthPort; choose another" $port) -}}
 {{- end -}}
 {{- $port -}}
 {{- end -}}
 
-{{/* Flags of the proxy that say how the kernel is to track connections, as far as values do. */}}
+{{/* Flags of the proxy for connection tracking, as far as values set them. */}}
 {{- define "vicinity.proxyConntrack" -}}
 {{- $given := default dict .Values.proxy.conntrack -}}
 {{- range $flag, $name := dict "max-per-core" "maxPerCore" "min" "min" "tcp-be-liberal" "tcpBeLiberal"
@@ -131,7 +131,7 @@ capabilities:
 {{- end -}}
 {{- end -}}
 
-{{/* Whether the kernel of each node is set so: empty or "true". What is 0 is left alone. */}}
+{{/* Whether the proxy changes kernel settings of each node: empty or "true". A value of 0 leaves a setting alone. */}}
 {{- define "vicinity.proxySetsConntrack" -}}
 {{- $given := default dict .Values.proxy.conntrack -}}
 {{- $follow := and .Values.proxy.allServices (list "maxPerCore" "tcpEstablishedTimeout" "tcpCloseWaitTimeout") -}}
@@ -147,7 +147,7 @@ capabilities:
 {{- if $set -}}true{{- end -}}
 {{- end -}}
 
-{{/* What is installed: each is empty or "true". */}}
+{{/* The installed features: each is empty or "true". */}}
 {{- define "vicinity.keepsHints" -}}
 {{- if and .Values.routing.enabled .Values.routing.hints.enabled .Values.webhooks.endpointSlices.enabled -}}true{{- end -}}
 {{- end -}}
@@ -160,15 +160,15 @@ capabilities:
 {{- if and .Values.routing.enabled .Values.disruption.enabled -}}true{{- end -}}
 {{- end -}}
 
-{{/* Whether scale-downs are held to budgets. */}}
+{{/* Whether budgets limit scale-downs. */}}
 {{- define "vicinity.paces" -}}
 {{- if and .Values.rollouts.pacing (not .Values.disruption.enabled) -}}
-{{- fail "rollouts.pacing: true is not allowed without disruption.enabled; there is nothing to hold scale-downs to" -}}
+{{- fail "rollouts.pacing: true is not allowed without disruption.enabled; without budgets nothing limits scale-downs" -}}
 {{- end -}}
 {{- if and .Values.routing.enabled .Values.rollouts.pacing -}}true{{- end -}}
 {{- end -}}
 
-{{/* Whether the ordinals of StatefulSets take turns over failure domains. */}}
+{{/* Whether the ordinals of StatefulSets alternate between failure domains. */}}
 {{- define "vicinity.spreadsOrdinals" -}}
 {{- if and .Values.routing.enabled .Values.rollouts.ordinals -}}true{{- end -}}
 {{- end -}}
@@ -191,9 +191,10 @@ capabilities:
 {{- end -}}
 
 {{/*
-The same nodes for the controller, which waits for each of them: a list of selectors, of
-which one is enough, in JSON. They are of the node selector and of each term of the node
-affinity. What the controller could not tell is refused.
+The same nodes in the form for the controller, which waits for each of them: a JSON list of
+label selectors. A node that matches any of them runs the proxy. They come from the node
+selector and the terms of the node affinity. Values that label selectors cannot express are
+refused.
 */}}
 {{- define "vicinity.proxyNodes" -}}
 {{- $tolerated := list -}}
@@ -204,7 +205,7 @@ affinity. What the controller could not tell is refused.
 {{- end -}}
 {{- $everywhere := or (has "all" $tolerated) (and (has "NoSchedule" $tolerated) (has "NoExecute" $tolerated)) -}}
 {{- if and .Values.proxy.enabled (not $everywhere) -}}
-{{- fail "proxy.tolerations: the controller could not tell which nodes run the proxy; {operator: Exists} must be among them, or that for both NoSchedule and NoExecute; choose nodes by proxy.nodeSelector or proxy.affinity" -}}
+{{- fail "proxy.tolerations: the controller could not tell which nodes run the proxy; add {operator: Exists}, or one with each of the effects NoSchedule and NoExecute; to choose nodes use proxy.nodeSelector or proxy.affinity" -}}
 {{- end -}}
 {{- $all := list -}}
 {{- range $key, $value := include "vicinity.proxyNodeSelector" . | fromYaml -}}
@@ -240,18 +241,18 @@ affinity. What the controller could not tell is refused.
 {{- fail (printf "proxy.affinity: operator %v of a node selector term is not allowed; it must be In, NotIn, Exists, DoesNotExist, Gt or Lt" .operator) -}}
 {{- end -}}
 {{- end -}}
-{{- /* A term that says nothing matches no node. */ -}}
+{{- /* A term without expressions matches no node. */ -}}
 {{- if .matchExpressions -}}
 {{- $terms = append $terms (join "," $texts) -}}
 {{- end -}}
 {{- end -}}
 {{- if and $required (not $terms) -}}
-{{- fail "proxy.affinity: no node selector term has matchExpressions, so that no node would run the proxy" -}}
+{{- fail "proxy.affinity: no node selector term has matchExpressions, so no node would run the proxy" -}}
 {{- end -}}
 {{- default (list (join "," $all)) $terms | toJson -}}
 {{- end -}}
 
-{{/* An image; the argument is the root and the image's values. */}}
+{{/* An image. The argument has the root and the image's values. */}}
 {{- define "vicinity.image" -}}
 {{- if .image.digest -}}
 {{- .image.repository }}@{{ .image.digest -}}
@@ -261,9 +262,9 @@ affinity. What the controller could not tell is refused.
 {{- end -}}
 
 {{/*
-90 % of the limit of memory, in bytes; empty without a limit. Kubernetes writes a quantity
-as a number, which may have a power of ten, with a unit. The argument is the resources and
-what the values call them.
+90 % of the limit of memory, in bytes; empty without a limit. A quantity of Kubernetes is a
+number, which may have a power of ten, with a unit. The argument has the resources and their
+name in the values.
 */}}
 {{- define "vicinity.heap" -}}
 {{- $name := .name -}}
@@ -276,13 +277,13 @@ what the values call them.
 {{- $units := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18
       "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
 {{- if not (and (hasKey $units $unit) (regexMatch "^[+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$" (trimSuffix $unit $quantity))) -}}
-{{- fail (printf "%s.limits.memory: %q is no quantity; write one such as 1Gi" $name $quantity) -}}
+{{- fail (printf "%s.limits.memory: %q is not a quantity; use one such as 1Gi" $name $quantity) -}}
 {{- end -}}
 {{- printf "%.0f" (mulf 0.9 (float64 (trimSuffix $unit $quantity)) (get $units $unit)) -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Refuses two things on one port of a pod of the controller, which could not start. */}}
+{{/* Refuses a port that a pod of the controller would use twice: the pod could not start. */}}
 {{- define "vicinity.ports" -}}
 {{- $taken := dict "8081" "the health checks" -}}
 {{- if .Values.profiling.enabled -}}
@@ -299,12 +300,12 @@ what the values call them.
 {{- define "vicinity.port" -}}
 {{- $port := printf "%v" .port -}}
 {{- with get .taken $port -}}
-{{- fail (printf "%s: %s is the port of %s already; give another" $.name $port .) -}}
+{{- fail (printf "%s: %s is already the port of %s; choose another" $.name $port .) -}}
 {{- end -}}
 {{- $_ := set .taken $port .name -}}
 {{- end -}}
 
-{{/* Where the API server finds a webhook; the argument is the root and a path. */}}
+{{/* The address of a webhook for the API server. The argument has the root and a path. */}}
 {{- define "vicinity.clientConfig" -}}
 clientConfig:
   service:
@@ -314,7 +315,7 @@ clientConfig:
     port: 443
 {{- end -}}
 
-{{/* Namespaces whose objects the webhooks see. */}}
+{{/* The namespaces whose objects the webhooks see. */}}
 {{- define "vicinity.namespaceSelector" -}}
 namespaceSelector:
   matchExpressions:

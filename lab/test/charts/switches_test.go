@@ -264,7 +264,7 @@ func TestHandOverWaitsForTheNodesOfTheProxy(t *testing.T) {
 		affinity("{matchFields: [{key: metadata.name}]}"): "matchFields",
 		affinity("{}"):    "no node would run the proxy",
 		"tolerations: []": "proxy.tolerations: the controller could not tell",
-		"tolerations: [{key: dedicated, operator: Exists}, {operator: Exists, effect: NoSchedule}]": "{operator: Exists} must be among them",
+		"tolerations: [{key: dedicated, operator: Exists}, {operator: Exists, effect: NoSchedule}]": "add {operator: Exists}",
 		affinity("{matchExpressions: [{key: a, operator: Near, values: [b]}]}"):                     "operator Near",
 	} {
 		if _, err := with("enabled: true\n" + set); err == nil || !strings.Contains(err.Error(), want) {
@@ -332,7 +332,7 @@ func TestMemoryIsKeptBelowTheLimit(t *testing.T) {
 			}
 		}
 	}
-	if _, err := render(t, "resources.limits.memory=1GiB"); err == nil || !strings.Contains(err.Error(), `resources.limits.memory: "1GiB" is no quantity`) {
+	if _, err := render(t, "resources.limits.memory=1GiB"); err == nil || !strings.Contains(err.Error(), `resources.limits.memory: "1GiB" is not a quantity`) {
 		t.Errorf("1GiB is not refused by name: %v", err)
 	}
 }
