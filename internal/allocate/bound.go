@@ -224,14 +224,14 @@ func (p *Planner) divide(bound *Bound) verdict {
 			return verdict{rule: RuleKept, figures: figures}
 		}
 	}
-	return p.anew(bound)
+	return p.makePlan(bound)
 }
 
 // renewed makes a new plan if that is better than the plan in the builder, which has the given
 // figures and could be kept.
 func (p *Planner) renewed(bound *Bound, kept Figures) verdict {
 	prior := p.prior
-	decided := p.anew(bound)
+	decided := p.makePlan(bound)
 	if decided.planned() && Renews(decided.figures, kept) {
 		decided.rule, decided.before = RuleRenewed, kept
 		return decided
@@ -248,8 +248,8 @@ func Renews(fresh, kept Figures) bool {
 	return fresh.SameNode >= kept.SameNode-tolerance && weights.Score(fresh, 1) >= weights.Score(kept, 1)+RenewMargin
 }
 
-// anew makes a new plan. Among equally good ones it takes the one nearest to the prior plan.
-func (p *Planner) anew(bound *Bound) verdict {
+// makePlan makes a new plan. Among equally good ones it takes the one nearest to the prior plan.
+func (p *Planner) makePlan(bound *Bound) verdict {
 	if p.Forgetful {
 		p.prior = Plan{}
 	}
@@ -325,12 +325,12 @@ func (p *Planner) undivided(plan Plan) bool {
 // balanced returns the plan in which all zones use all endpoints.
 func (p *Planner) balanced(outcome Outcome, rule Rule) (Plan, Outcome) {
 	p.plan.reset()
-	p.everything()
+	p.addAll()
 	return p.finish(outcome, rule)
 }
 
-// everything adds a group of all endpoints for all zones.
-func (p *Planner) everything() {
+// addAll adds a group of all endpoints for all zones.
+func (p *Planner) addAll() {
 	for z := range p.zones {
 		p.plan.member(z, p.zones[z].Endpoints)
 		p.plan.consumer(z, 1)

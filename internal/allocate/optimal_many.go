@@ -420,7 +420,7 @@ func (m *gathering) build(p *Planner, traffic []int) {
 		whole = whole && g == t.of[0]
 	}
 	if whole {
-		p.everything()
+		p.addAll()
 		return
 	}
 	for i := range traffic {

@@ -141,7 +141,7 @@ func (p *Planner) oneRegion(bound *Bound, key regionKey, regard regard) verdict 
 	}
 	if !decided.planned() || len(child.plan.ends) == 0 {
 		child.plan.reset()
-		child.everything()
+		child.addAll()
 	}
 	plan := child.plan.plan(child.names)
 	for i := range plan.Groups {

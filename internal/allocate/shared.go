@@ -27,7 +27,7 @@ func (p *Planner) localShared(threshold float64) verdict {
 			overload: overload(x.expected[shared], x.size[shared]),
 		}
 	}
-	x.giveWhatIsLeft()
+	x.giveRemaining()
 	x.write(&p.plan)
 	return verdict{rule: RulePlanned}
 }
@@ -165,9 +165,9 @@ func (x *exchange) share(shared int, zones []queued) bool {
 	return true
 }
 
-// giveWhatIsLeft gives one endpoint to each receiver in turn, while the first giver has a whole one
+// giveRemaining gives one endpoint to each receiver in turn, while the first giver has a whole one
 // to spare.
-func (x *exchange) giveWhatIsLeft() {
+func (x *exchange) giveRemaining() {
 	for _, receiver := range x.receivers {
 		if len(x.givers) == 0 || whole(x.spare(x.givers[0].zone)) < 1 {
 			return

@@ -260,14 +260,14 @@ func mostOf[T any](random *rand.Rand, list []T, size func(T) float64) int {
 // plan returns the hints as counts.
 func (r *upstreamRouter) plan(w *world) allocate.Plan {
 	if r.hinted == nil {
-		everyone := allocate.Group{}
+		undivided := allocate.Group{}
 		for z, zone := range w.region().Zones {
 			if zone.Endpoints > 0 {
-				everyone.Members = append(everyone.Members, allocate.Member{Zone: z, Endpoints: zone.Endpoints})
+				undivided.Members = append(undivided.Members, allocate.Member{Zone: z, Endpoints: zone.Endpoints})
 			}
-			everyone.Consumers = append(everyone.Consumers, allocate.Consumer{Zone: z, Weight: 1})
+			undivided.Consumers = append(undivided.Consumers, allocate.Consumer{Zone: z, Weight: 1})
 		}
-		return allocate.Plan{Zones: w.names, Groups: []allocate.Group{everyone}}
+		return allocate.Plan{Zones: w.names, Groups: []allocate.Group{undivided}}
 	}
 	plan := allocate.Survivors(w.endpoints)
 	for i := range plan.Groups {

@@ -108,8 +108,8 @@ func (c ControlPlane) restore() {
 		c.Fatalf("%s is of a control plane with %d nodes; %s", c.Kubeconfig, len(r.original.Nodes), howTo)
 	}
 	c.Await("objects of earlier tests to go", r.sweep)
-	c.Await("namespaces without labels", r.namespaces)
-	c.Await("nodes as they were", r.nodes)
+	c.Await("namespaces without labels", r.restoreNamespaces)
+	c.Await("nodes as they were", r.restoreNodes)
 }
 
 type restorer struct {

@@ -241,7 +241,7 @@ func TestRenewal(t *testing.T) {
 		{"renewed", func() { l.load(secretOf(t, second)) }, second},
 		{"empty", func() { l.load(&corev1.Secret{}) }, second},
 		{"broken", func() { l.load(&corev1.Secret{Data: map[string][]byte{corev1.TLSCertKey: []byte("x")}}) }, second},
-		{"deleted", func() { l.gone(nil) }, second},
+		{"deleted", func() { l.logDeletion(nil) }, second},
 	} {
 		step.load()
 		if got, err := c.get(nil); err != nil || !got.Leaf.Equal(step.want.Leaf) {
@@ -312,7 +312,7 @@ func TestCallsDuringRenewals(t *testing.T) {
 		}
 		l.load(secret)
 	}
-	l.gone(nil)
+	l.logDeletion(nil)
 	close(renewed)
 	callers.Wait()
 	if err := call(authority); err != nil {

@@ -57,7 +57,7 @@ func (l *loader) Start(ctx context.Context) error {
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    l.load,
 		UpdateFunc: func(_, object any) { l.load(object) },
-		DeleteFunc: l.gone,
+		DeleteFunc: l.logDeletion,
 	}); err != nil {
 		return fmt.Errorf("watching Secret %s: %w", secret, err)
 	}
@@ -66,8 +66,8 @@ func (l *loader) Start(ctx context.Context) error {
 
 var errGone = errors.New("webhooks are served while this process lives, but the next one cannot start without the Secret: create it with \"helm upgrade\"")
 
-// gone logs that the Secret was deleted. That has no effect until a process starts.
-func (l *loader) gone(any) {
+// logDeletion logs that the Secret was deleted. That has no effect until a process starts.
+func (l *loader) logDeletion(any) {
 	l.log.Error(errGone, "Secret of the certificate is gone", "secret", l.certificates.options.Secret)
 }
 

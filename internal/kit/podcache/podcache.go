@@ -35,10 +35,10 @@ func Add(options *cache.Options, need Need) {
 		delete(options.ByObject, object)
 	}
 	shared := true
-	by := cache.ByObject{Transform: trimmed, UnsafeDisableDeepCopy: &shared}
+	by := cache.ByObject{Transform: keepDisruption, UnsafeDisableDeepCopy: &shared}
 	if need == Addresses {
 		// A finished pod counts as deleted: it has released its addresses.
-		by.Transform, by.Field = located, fields.AndSelectors(
+		by.Transform, by.Field = keepLocation, fields.AndSelectors(
 			fields.OneTermEqualSelector("spec.hostNetwork", "false"),
 			fields.OneTermNotEqualSelector("spec.nodeName", ""),
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
@@ -51,16 +51,16 @@ func Add(options *cache.Options, need Need) {
 	options.ByObject[&corev1.Pod{}] = by
 }
 
-// located keeps the fields that locate a pod.
-func located(object any) (any, error) {
+// keepLocation keeps the fields that locate a pod.
+func keepLocation(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
 		return object, nil // a tombstone
 	}
-	return where(pod), nil
+	return copyLocation(pod), nil
 }
 
-func where(pod *corev1.Pod) *corev1.Pod {
+func copyLocation(pod *corev1.Pod) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, CreationTimestamp: pod.CreationTimestamp,
@@ -76,7 +76,7 @@ func trimmed(object any) (any, error) {
 	if !ok {
 		return object, nil // a tombstone
 	}
-	kept := where(pod)
+	kept := copyLocation(pod)
 	kept.Labels, kept.OwnerReferences, kept.DeletionTimestamp = pod.Labels, pod.OwnerReferences, pod.DeletionTimestamp
 	kept.Spec.NodeSelector, kept.Spec.SchedulingGroup = pod.Spec.NodeSelector, pod.Spec.SchedulingGroup
 	if affinity := pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
