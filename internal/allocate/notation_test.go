@@ -35,10 +35,9 @@ func region(t testing.TB, text string) allocate.Region {
 	return r
 }
 
-// render writes a plan with its groups in the order of their text: "a: 3a 1c
-//
-// b,c: 2b" has a group that zone a consumes, of three endpoints of a and one of c. A weight other
-// than 1 follows its consumer, rounded: "a*0.333".
+// render writes a plan with its groups in the order of their text: "a: 3a 1c | b,c: 2b" has a group
+// that zone a consumes, of three endpoints of a and one of c. A weight other than 1 follows its
+// consumer, rounded: "a*0.333".
 func render(plan allocate.Plan) string {
 	name := func(zone int) string {
 		if plan.Zones[zone] == "" {

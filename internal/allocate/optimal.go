@@ -148,7 +148,7 @@ func (s *search) start(p *Planner) {
 	s.remember(p)
 	s.top = math.Inf(-1)
 	s.best.score, s.best.count, s.best.kept = s.top, 0, 0
-	s.trial.cells[0] = cell{mask: s.everyone(), count: s.endpoints}
+	s.trial.cells[0] = cell{mask: s.allZones(), count: s.endpoints}
 	s.offer(1)
 }
 
@@ -174,7 +174,7 @@ func (s *search) byName() []cell {
 	return cells
 }
 
-func (s *search) everyone() uint32 {
+func (s *search) allZones() uint32 {
 	return 1<<s.zones - 1
 }
 

@@ -86,7 +86,7 @@ func (s *search) cover() {
 	if s.zones > partitionZones {
 		s.refine()
 	}
-	s.research(s.everyone(), fullBudget)
+	s.research(s.allZones(), fullBudget)
 	if c.budget < 0 {
 		s.refine()
 	}
@@ -98,7 +98,7 @@ func (s *search) refine() {
 	for few := 3; few <= min(4, s.zones-1); few++ {
 		for better := true; better; {
 			before := s.top
-			for some := range s.everyone() {
+			for some := range s.allZones() {
 				if bits.OnesCount32(some) != few {
 					continue
 				}
