@@ -206,7 +206,7 @@ const (
 	RuleMinimums       Rule = "Minimums"       // Auto: the zones' minimums add up to more than there is
 )
 
-// Outcome says what was decided and why, as data.
+// Outcome is the decision and its reason, as data.
 type Outcome struct {
 	State State
 	Rule  Rule
@@ -226,11 +226,11 @@ type Outcome struct {
 	Overload float64
 	// Minimum is, where Rule is RuleMinimums, the sum of the zones' minimums.
 	Minimum int
-	// Figures predict what the plan does to traffic.
+	// Figures predict the traffic under the plan.
 	Figures Figures
 	// Before are, where Rule is RuleRenewed, the figures of the plan that was replaced.
 	Before Figures
-	// Undivided says that the plan in force has all zones use all endpoints.
+	// Undivided reports that the plan in force has all zones use all endpoints.
 	Undivided bool
 }
 
@@ -245,7 +245,7 @@ const tolerance = 1e-9
 // Planner allocates. It owns the memory of the plans that it returns and reuses it. It is not safe
 // for concurrent use. The zero value is ready.
 type Planner struct {
-	// Eager plans anew at every change, even if the previous plan is still good.
+	// Eager makes a new plan at every change, even if the previous plan is still good.
 	Eager bool
 	// Forgetful ignores the previous plan when it chooses among equally good ones.
 	Forgetful bool

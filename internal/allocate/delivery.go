@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Delivery is how a plan reaches the proxies.
+// Delivery is the way in which a plan reaches the proxies.
 type Delivery string
 
 // The deliveries.
@@ -38,7 +38,7 @@ func (d Delivery) MarshalText() ([]byte, error) {
 	return []byte(d.Title()), nil
 }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText reads the form that MarshalText writes.
 func (d *Delivery) UnmarshalText(text []byte) error {
 	for _, known := range []Delivery{"", DeliveryNone, DeliveryHints, DeliveryGroups} {
 		if string(text) == known.Title() {

@@ -28,16 +28,16 @@ var shared = map[string][]string{"internal/names/locate": {"sync"}}
 // may import, each with the alternative.
 var (
 	workersOnly = map[string]string{
-		"context":     "what is pure does not wait, so there is nothing to cancel",
-		"runtime":     "take as an argument what depends on the machine",
-		"sync":        "make it a value, and have the back door pass in what remembers or is shared, as intent.Tools",
-		"sync/atomic": "make it a value, and have the back door pass in what remembers or is shared, as intent.Tools",
+		"context":     "pure code does not wait, so there is nothing to cancel",
+		"runtime":     "take machine-dependent values as arguments",
+		"sync":        "use a value, and have the back door pass in memory and shared state, as in intent.Tools",
+		"sync/atomic": "use a value, and have the back door pass in memory and shared state, as in intent.Tools",
 	}
 	shellOnly = map[string]string{
 		"crypto/rand":                          "it is random; take a seed as an argument",
 		"hash/maphash":                         "it is random; use hash/fnv",
-		"log":                                  "return as data what is to be said, and have the back door log it",
-		"log/slog":                             "return as data what is to be said, and have the back door log it",
+		"log":                                  "return the message as data, and have the back door log it",
+		"log/slog":                             "return the message as data, and have the back door log it",
 		"net":                                  "use net/netip for addresses, and have the back door connect",
 		"os":                                   "take the content as an argument, and have the back door read it",
 		"os/exec":                              "have the back door run it",
@@ -45,7 +45,7 @@ var (
 		"syscall":                              "have the back door call it",
 		"k8s.io/apimachinery/pkg/util/rand":    "it is random; take a seed as an argument",
 		"k8s.io/apimachinery/pkg/util/runtime": "return errors",
-		"k8s.io/apimachinery/pkg/util/uuid":    "it is random; take what tells objects apart as an argument",
+		"k8s.io/apimachinery/pkg/util/uuid":    "it is random; take an identifier as an argument",
 		"k8s.io/apimachinery/pkg/util/wait":    "return when to look again, and have the back door wait",
 		"k8s.io/apimachinery/pkg/watch":        "take objects as arguments, and have the back door watch",
 	}
@@ -81,9 +81,9 @@ func importFault(folder, imported string, logs []string) string {
 	case standard, ours(imported), k != ground && inAny(imported, apiTypes): // the house checks imports within the project
 		return ""
 	case k == ground:
-		return "ground imports the standard library; take what this is for as an argument"
+		return "ground imports only the standard library; take its result as an argument"
 	}
-	return "a pure package imports the standard library and API types; take what this is for as an argument, a function or an interface"
+	return "a pure package imports only the standard library and API types; take its result, a function or an interface as an argument"
 }
 
 // isPure fails for impure code in a file of a pure package.
