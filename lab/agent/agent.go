@@ -170,12 +170,12 @@ func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 
 func (a *agent) setStopped(names []string) {
 	for _, n := range a.allNodes() {
-		is := slices.Contains(names, n.Name)
-		if n.stopped.Swap(is) == is {
+		stopped := slices.Contains(names, n.Name)
+		if n.stopped.Swap(stopped) == stopped {
 			continue
 		}
-		a.Log.Info("node", "node", n.Name, "stopped", is)
-		if !is {
+		a.Log.Info("node", "node", n.Name, "stopped", stopped)
+		if !stopped {
 			n.reportReady()
 		}
 	}

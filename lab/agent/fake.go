@@ -104,7 +104,8 @@ func startTime(pod *corev1.Pod, now time.Time) time.Duration {
 	return max(0, bound.Add(takes).Sub(now))
 }
 
-func (f *fakes) hold(n *node, pod *corev1.Pod) {
+// reserveAddress reserves the address that a pod already has.
+func (f *fakes) reserveAddress(n *node, pod *corev1.Pod) {
 	if podFinished(pod) {
 		return
 	}
@@ -120,7 +121,7 @@ func podFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// assignSlot returns the slot of the pod's address, or a new one; 0 if all are taken.
+// assignSlot returns the slot of the pod's address, or a new one, or 0 if all are taken.
 func assignSlot(n *node, pod *corev1.Pod) uint8 {
 	if addr, err := netip.ParseAddr(pod.Status.PodIP); err == nil {
 		bytes := addr.AsSlice()
@@ -152,7 +153,7 @@ func (f *fakes) write(ctx context.Context, w fakeWork) {
 		pod.Status = fakeStatus(w, f.agent.now())
 		_, err = f.agent.client.CoreV1().Pods(pod.Namespace).UpdateStatus(short, &pod, metav1.UpdateOptions{})
 	}
-	// After a conflict, and for a pod that is gone, the watch brings the current state.
+	// After a conflict, and for a deleted pod, the watch delivers the current state.
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		f.agent.Log.Warn("fake pod cannot be written", "pod", w.pod.Name, "error", err)
 		f.queue.AddAfter(w, fakeRetry)
@@ -170,7 +171,7 @@ func (a *agent) deletePod(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-func (f *fakes) drop(id uid) {
+func (f *fakes) forgetPod(id uid) {
 	if have, ok := f.pods[id]; ok {
 		delete(f.pods, id)
 		if have.slot != 0 {
@@ -184,7 +185,7 @@ func (f *fakes) removeNode(node string) {
 	defer f.mu.Unlock()
 	for id, have := range f.pods {
 		if have.node.Name == node {
-			f.drop(id)
+			f.forgetPod(id)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func (a *agent) renewLeases(ctx context.Context) {
 }
 
 func (a *agent) renew(ctx context.Context, n *node) {
-	if n.stopped.Load() || n.hasLeft() || n.uid() == "" {
+	if n.stopped.Load() || n.isRemoved() || n.uid() == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)

@@ -26,13 +26,14 @@ type node struct {
 
 	mu     sync.Mutex
 	object *corev1.Node
-	gone   bool
+	// removed means that the node is no longer in the shape.
+	removed bool
 }
 
-// join registers the node. It retries until it succeeds, the
-// node is removed, or the agent ends. A stopped node joins when it is started.
+// join registers the node. It retries until it succeeds, the node is removed, or the agent
+// ends. A stopped node joins when it is started.
 func (n *node) join() {
-	for wait := 50 * time.Millisecond; !n.hasLeft(); wait = min(2*wait, 2*time.Second) {
+	for wait := 50 * time.Millisecond; !n.isRemoved(); wait = min(2*wait, 2*time.Second) {
 		if n.stopped.Load() {
 			wait = controlPeriod
 		} else if err := n.register(n.ctx); err == nil {
@@ -81,8 +82,7 @@ func (n *node) patchStatus(ctx context.Context, kind types.PatchType, s corev1.N
 	return err
 }
 
-// reportReady reports the node as ready, after the control plane may have marked it
-// otherwise.
+// reportReady reports the node as ready again: the control plane may have marked it otherwise.
 func (n *node) reportReady() {
 	if n.stopped.Load() || n.uid() == "" {
 		return
@@ -99,16 +99,16 @@ func (n *node) reportReady() {
 	}()
 }
 
-func (n *node) leave() {
+func (n *node) markRemoved() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.gone = true
+	n.removed = true
 }
 
-func (n *node) hasLeft() bool {
+func (n *node) isRemoved() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.gone
+	return n.removed
 }
 
 // uid is the UID of the node's object, empty before it is registered.

@@ -24,7 +24,7 @@ func (f *fakes) Add(obj any) error {
 	pod := obj.(*corev1.Pod)
 	if n := f.agent.node(pod.Spec.NodeName); n != nil {
 		pod.ManagedFields = nil
-		f.set(n, pod)
+		f.setPod(n, pod)
 	}
 	return nil
 }
@@ -36,28 +36,28 @@ func (f *fakes) Update(obj any) error { return f.Add(obj) }
 func (f *fakes) Delete(obj any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.drop(obj.(*corev1.Pod).UID)
+	f.forgetPod(obj.(*corev1.Pod).UID)
 	return nil
 }
 
 // Replace handles the list of all pods: others do not exist any more. It reserves existing addresses
 // before it assigns new ones.
 func (f *fakes) Replace(objs []any, _ string) error {
-	there := map[uid]bool{}
+	exists := map[uid]bool{}
 	for _, obj := range objs {
-		there[obj.(*corev1.Pod).UID] = true
+		exists[obj.(*corev1.Pod).UID] = true
 	}
 	f.mu.Lock()
 	for id := range f.pods {
-		if !there[id] {
-			f.drop(id)
+		if !exists[id] {
+			f.forgetPod(id)
 		}
 	}
 	f.mu.Unlock()
 	for _, obj := range objs {
 		pod := obj.(*corev1.Pod)
 		if n := f.agent.node(pod.Spec.NodeName); n != nil {
-			f.hold(n, pod)
+			f.reserveAddress(n, pod)
 		}
 	}
 	for _, obj := range objs {

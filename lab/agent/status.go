@@ -37,7 +37,7 @@ func fakeStatus(w fakeWork, now time.Time) corev1.PodStatus {
 	return s
 }
 
-// apiTime is a time with the precision of the API.
+// apiTime truncates a time to the precision of the API.
 func apiTime(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 func containerStatuses(pod *corev1.Pod, specs []corev1.Container, init bool, at metav1.Time) []corev1.ContainerStatus {
@@ -90,7 +90,6 @@ func ofType(t corev1.PodConditionType) func(corev1.PodCondition) bool {
 	return func(c corev1.PodCondition) bool { return c.Type == t }
 }
 
-// gatesOpen reports whether all readiness gates of a pod are open.
 func gatesOpen(pod *corev1.Pod) bool {
 	return !slices.ContainsFunc(pod.Spec.ReadinessGates, func(gate corev1.PodReadinessGate) bool {
 		at := slices.IndexFunc(pod.Status.Conditions, ofType(gate.ConditionType))

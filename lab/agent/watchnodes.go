@@ -9,9 +9,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watchNodes watches the agent's nodes until the context ends. When a lease is late, for
-// instance because the API server paused, the control plane marks a node as not ready, and
-// only the node itself can revert that.
+// watchNodes watches all nodes until the context ends. When a lease is late, for instance
+// because the API server paused, the control plane marks the node as not ready. Only the node
+// itself can revert that.
 func (a *agent) watchNodes(ctx context.Context) {
 	list := cache.NewListWatchFromClient(a.client.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll, fields.Everything())
 	_, nodes := cache.NewInformerWithOptions(cache.InformerOptions{
