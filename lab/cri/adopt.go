@@ -8,6 +8,7 @@ import (
 	"time"
 )
 
+// adopt takes over the sandboxes and containers that an earlier runtime recorded for the node.
 func (n *node) adopt() error {
 	records, err := readSandboxes(n.runtime.State)
 	if err != nil {
@@ -54,7 +55,7 @@ func (n *node) adoptContainers(s *sandbox) error {
 		err = readJSON(filepath.Join(c.folder, beginFile), &b)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			continue // it was not started
+			continue // never started
 		case err != nil:
 			return err
 		case b.Error != "":
@@ -62,7 +63,7 @@ func (n *node) adoptContainers(s *sandbox) error {
 			close(c.ended)
 			continue
 		}
-		c.begin(b)
+		c.markStarted(b)
 		if c.keeper.isAlive() {
 			n.runtime.Log.Info("container adopted", "node", n.Name, "container", c.Config.GetMetadata().GetName(), "pid", c.process.ID)
 			n.watch(c, func() {})

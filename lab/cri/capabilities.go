@@ -30,10 +30,10 @@ var capabilityNames = []string{
 
 const allCapabilities = "ALL"
 
-// droppedCapabilities returns the numbers of the capabilities that a container must not
-// have. A container that names none keeps those of the runtime.
-func droppedCapabilities(said *runtimeapi.Capability) ([]int, error) {
-	add, drop := said.GetAddCapabilities(), said.GetDropCapabilities()
+// droppedCapabilities returns the numbers of the capabilities to drop in a container. Without a
+// request the container keeps all of the runtime's.
+func droppedCapabilities(requested *runtimeapi.Capability) ([]int, error) {
+	add, drop := requested.GetAddCapabilities(), requested.GetDropCapabilities()
 	for _, name := range slices.Concat(add, drop) {
 		if name != allCapabilities && !slices.Contains(capabilityNames, kernelName(name)) {
 			return nil, fmt.Errorf("capability %q: the kernel has no such capability; write %s or one without CAP_, such as NET_ADMIN", name, allCapabilities)
@@ -53,7 +53,7 @@ func droppedCapabilities(said *runtimeapi.Capability) ([]int, error) {
 
 func kernelName(name string) string { return strings.TrimPrefix(name, "CAP_") }
 
-// dropCapabilities removes capabilities from the processes that this thread starts.
+// dropCapabilities removes capabilities from the programs that this thread starts.
 func dropCapabilities(numbers []int) error {
 	for _, number := range numbers {
 		// An older kernel may not know a capability.

@@ -28,7 +28,7 @@ type container struct {
 	containerRecord
 	sandbox *sandbox
 	folder  string
-	// ended is closed when the container has ended, or could not be started.
+	// ended is closed when the container has ended or failed to start.
 	ended chan struct{}
 
 	begun, finished time.Time
@@ -136,7 +136,7 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	if s.inHostNetwork() {
 		spec.Hostname = n.Name
 	}
-	// First, so that volumes may take their place.
+	// First, so that volumes can cover them.
 	for _, t := range temporary {
 		spec.Mounts = append(spec.Mounts, mount{Source: filepath.Join(c.folder, t.name), Target: t.target})
 	}
@@ -244,7 +244,7 @@ func (n *node) findContainer(id string) (*container, error) {
 	if c := n.containers[id]; c != nil {
 		return c, nil
 	}
-	return nil, status.Errorf(codes.NotFound, "container %q: there is none", id)
+	return nil, status.Errorf(codes.NotFound, "container %q not found", id)
 }
 
 func (n *node) containersOf(s *sandbox) []*container {
@@ -281,29 +281,29 @@ func (n *node) StartContainer(_ context.Context, r *runtimeapi.StartContainerReq
 		close(c.ended)
 		return nil, err
 	}
-	c.begin(b)
+	c.markStarted(b)
 	n.watch(c, func() {
-		// The keeper's own exit says nothing about the container.
+		// The keeper's own exit code says nothing about the container.
 		_ = keeper.Wait()
 	})
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
-// begin records that the container started; the node's lock is held.
-func (c *container) begin(b startReport) {
+// markStarted records that the container started. The caller holds the node's lock.
+func (c *container) markStarted(b startReport) {
 	c.begun, c.process, c.keeper = b.At, b.Process, b.Keeper
 }
 
-// watch waits for the end of a container's keeper, which records how the container ended.
+// watch waits until the container's keeper has ended, and then reads the exit that it recorded.
 func (n *node) watch(c *container, reap func()) {
 	go func() {
 		if err := process.AwaitEnd(context.Background(), c.keeper.ID, c.keeper.exists); err != nil {
-			n.runtime.Log.Error("end of a container cannot be awaited", "container", c.ID, "error", err)
+			n.runtime.Log.Error("waiting for the end of a container failed", "container", c.ID, "error", err)
 		}
 		reap()
 		e, err := readExit(c.folder, c.process)
 		if err != nil {
-			n.runtime.Log.Error("end of a container cannot be read", "container", c.ID, "error", err)
+			n.runtime.Log.Error("exit of a container cannot be read", "container", c.ID, "error", err)
 		}
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -319,7 +319,7 @@ func readExit(folder string, process processID) (exitReport, error) {
 	if err == nil {
 		return e, nil
 	}
-	// Without its keeper a container has neither log nor exit code: kill it.
+	// Without its keeper a container has neither a log nor an exit code: kill it.
 	if process.isAlive() {
 		if killed := killContainer(process.ID); killed != nil {
 			err = errors.Join(err, killed)
@@ -331,7 +331,7 @@ func readExit(folder string, process processID) (exitReport, error) {
 	return exitReport{At: time.Now(), ExitCode: 137}, err
 }
 
-// StopContainer asks a container to end, and kills it after the timeout.
+// StopContainer asks a container to terminate, and kills it after the timeout.
 func (n *node) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	c, err := n.findContainer(r.ContainerId)
 	if err != nil {
@@ -413,7 +413,7 @@ func (c *container) state() runtimeapi.ContainerState {
 	return runtimeapi.ContainerState_CONTAINER_CREATED
 }
 
-// status is what the kubelet reads; the node's lock is held.
+// status returns the container's status for the kubelet. The caller holds the node's lock.
 func (c *container) status() *runtimeapi.ContainerStatus {
 	image := c.imageName()
 	result := &runtimeapi.ContainerStatus{
@@ -450,7 +450,7 @@ func (n *node) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatusR
 	return &runtimeapi.ContainerStatusResponse{Status: c.status()}, nil
 }
 
-// ListContainers lists the containers that a filter names.
+// ListContainers lists the containers that match a filter.
 func (n *node) ListContainers(_ context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
 	filter := r.GetFilter()
 	n.mu.Lock()
@@ -470,14 +470,14 @@ func (n *node) ListContainers(_ context.Context, r *runtimeapi.ListContainersReq
 	return answer, nil
 }
 
-// ReopenContainerLog begins a new log, after the kubelet has renamed the old one.
+// ReopenContainerLog starts a new log file after the kubelet has renamed the old one.
 func (n *node) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
 	c, err := n.findContainer(r.ContainerId)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.keeper.signal(reopenLog); err != nil {
-		return nil, fmt.Errorf("container %q: beginning a new log: %w", c.ID, err)
+		return nil, fmt.Errorf("container %q: reopening the log: %w", c.ID, err)
 	}
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }

@@ -42,7 +42,7 @@ func (c command) run(ctx context.Context) error {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: spec.credential()},
 	}
 	if c.in != nil {
-		// Not exec's own copy: Wait would wait for the end of the input.
+		// With cmd.Stdin, Wait would wait for the end of the input.
 		cmd.Stdin = nil
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -62,7 +62,7 @@ func (c command) run(ctx context.Context) error {
 		return cmd.Start()
 	})
 	if err != nil && !c.process.isAlive() {
-		return c.process.ended()
+		return c.process.exitedError()
 	}
 	if err != nil {
 		return err
@@ -78,8 +78,7 @@ func (c command) run(ctx context.Context) error {
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		// Processes that it started in other sessions may hold its streams open: do not
-		// wait for them.
+		// Do not wait: processes that it started in other sessions may hold its streams open.
 		_ = started.killGroup()
 		return ctx.Err()
 	}

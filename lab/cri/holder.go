@@ -11,8 +11,7 @@ import (
 )
 
 // HoldProcesses is the first process of the PID namespace that the containers of a pod share. It
-// waits for the processes there that have lost their parents. It is what "vicinity-lab internal
-// hold" runs.
+// reaps orphaned processes there. "vicinity-lab internal hold" runs it.
 func HoldProcesses() error {
 	unix.CloseOnExec(reportDescriptor)
 	ended := make(chan os.Signal, 1)

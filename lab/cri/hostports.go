@@ -33,7 +33,7 @@ var protocolNumbers = map[runtimeapi.Protocol]int{
 // loopback is for the node's own processes. IPv6 has no route_localnet, so ::1 does not lead to pods.
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// elements are the elements of the rules: the port, and the traffic that is masqueraded.
+// elements returns the elements of the rules for the port and for the masqueraded traffic.
 func (p hostPort) elements() (port, returns string) {
 	family, source := 4, p.pod.Addr()
 	if source.Is6() {

@@ -26,7 +26,7 @@ type Images struct {
 	Store image.Store
 }
 
-// DefaultImages are this program and those in its folder.
+// DefaultImages returns this program and the programs in its folder.
 func DefaultImages() (Images, error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -44,7 +44,7 @@ type containerSpec struct {
 	Root  string `json:"root,omitempty"`
 	Alone bool   `json:"alone,omitempty"`
 	Log   string `json:"log"`
-	// Input gives the process an input that does not end.
+	// Input gives the process a standard input that never ends.
 	Input bool `json:"input,omitempty"`
 	// Starter is the command that runs BecomeProgram.
 	Starter []string `json:"starter"`
@@ -66,10 +66,9 @@ type exitReport struct {
 }
 
 // RunContainer is the keeper of one container: it starts the process that the spec in the
-// folder describes, writes its output to a log, and records how it ended. It is what
-// "vicinity-lab internal container FOLDER" runs.
+// folder describes, writes its output to a log, and records how it ended. "vicinity-lab internal
+// container FOLDER" runs it.
 func RunContainer(folder string) error {
-	// The container does not inherit it.
 	unix.CloseOnExec(reportDescriptor)
 	var spec containerSpec
 	if err := readJSON(filepath.Join(folder, specFile), &spec); err != nil {
@@ -84,8 +83,8 @@ func RunContainer(folder string) error {
 	defer log.Close()
 	k := keeper{spec: spec, folder: folder, log: log, signals: make(chan os.Signal, 4)}
 	signal.Notify(k.signals, unix.SIGTERM, reopenLog)
-	// On another thread: this one keeps the machine's mounts, since a volume may cover the
-	// state folder.
+	// On another thread: this one keeps the machine's mounts, which it needs to write to the
+	// state folder. In the container's, a volume may cover it.
 	if err := process.OnThread(k.start); err != nil {
 		return errors.Join(
 			writeJSON(filepath.Join(folder, endFile), exitReport{At: time.Now(), ExitCode: startFailed}),
@@ -93,12 +92,12 @@ func RunContainer(folder string) error {
 	}
 	started, err := findProcess(k.cmd.Process.Pid)
 	if err != nil {
-		// It has ended already, and keeps its process ID until it is waited for.
+		// The process has ended already. It keeps its process ID until it is reaped.
 		started = processID{ID: k.cmd.Process.Pid}
 	}
 	err = report(folder, startReport{Process: started, At: time.Now()})
 	if err != nil {
-		// Without a record no runtime would ever find the process.
+		// Without a record no runtime can find the process.
 		_ = unix.Kill(-k.cmd.Process.Pid, unix.SIGKILL)
 	}
 	return errors.Join(err, writeJSON(filepath.Join(folder, endFile), k.wait()))
@@ -119,7 +118,7 @@ func report(folder string, b startReport) error {
 	}
 	pipe := os.NewFile(reportDescriptor, "report")
 	defer pipe.Close()
-	// If the runtime is gone, the next one reads the record.
+	// If the runtime has ended, the next one reads the record.
 	if _, err := pipe.Write(append(line, '\n')); err != nil && !errors.Is(err, unix.EPIPE) {
 		return fmt.Errorf("reporting the start: %w", err)
 	}
@@ -185,7 +184,7 @@ func (k *keeper) enterNamespaces() error {
 	return makeRoot(filepath.Join(k.folder, "root"), rootImage{k.spec.Root, k.spec.Alone}, k.spec.Mounts)
 }
 
-// wait waits for the process, kills what it left behind, and returns how it ended.
+// wait waits for the process, kills the processes that it left behind, and returns how it ended.
 func (k *keeper) wait() exitReport {
 	pid := k.cmd.Process.Pid
 	go func() {
@@ -223,7 +222,8 @@ func awaitEnd(pid int) {
 	}
 }
 
-// exitCode is a process' exit code, or 128 plus the signal that killed it, as in a shell.
+// exitCode returns the exit code, or 128 plus the number of the signal that killed the process,
+// as a shell does.
 func exitCode(s *os.ProcessState) int32 {
 	if status, ok := s.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 128 + int32(status.Signal())

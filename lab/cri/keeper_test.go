@@ -32,7 +32,6 @@ func testHost() *host {
 	return &host{Options: Options{Self: []string{os.Args[0]}, Log: slog.Default()}}
 }
 
-// keepContainer starts a container.
 func keepContainer(t *testing.T, spec containerSpec) *kept {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -48,7 +47,7 @@ func keepContainer(t *testing.T, spec containerSpec) *kept {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.container.begin(b)
+	k.container.markStarted(b)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -77,12 +76,12 @@ func (k *kept) printed(want string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			k.t.Fatalf("it printed %q, want %q", b.String(), want)
+			k.t.Fatalf("the container printed %q, want %q", b.String(), want)
 		}
 	}
 }
 
-func (k *kept) ends(code int32) {
+func (k *kept) waitExit(code int32) {
 	k.t.Helper()
 	select {
 	case err := <-k.ended:
@@ -90,7 +89,7 @@ func (k *kept) ends(code int32) {
 			k.t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		k.t.Fatal("it does not end")
+		k.t.Fatal("the container does not end")
 	}
 	var e exitReport
 	if err := readJSON(filepath.Join(k.folder, endFile), &e); err != nil || e.ExitCode != code {
@@ -132,15 +131,15 @@ func TestContainerFiles(t *testing.T) {
 			{Source: volume, Target: "/site/data"},
 		},
 	})
-	k.ends(0)
-	k.printed("pageimagehostssite\nagnhost\ntool\npageimage\nother\nRead-only\n")
+	k.waitExit(0)
+	k.waitOutput("pageimagehostssite\nagnhost\ntool\npageimage\nother\nRead-only\n")
 	for path, want := range map[string]string{"/etc/passwd": string(machine), root + "/srv/www/index.html": "page", volume + "/file": "mine\n"} {
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
 			t.Errorf("%s is %q, %v; want %q", path, got, err, want)
 		}
 	}
 	if entries, err := os.ReadDir(beside + "/site"); err != nil || len(entries) != 1 {
-		t.Errorf("what the image mounts has %v, %v", entries, err)
+		t.Errorf("the folder that the image mounts has entries %v, %v; want one", entries, err)
 	}
 	for _, path := range []string{"/agnhost", "/site"} {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -159,7 +158,7 @@ func TestContainerCapabilities(t *testing.T) {
 		programSpec: programSpec{Forbidden: forbid},
 	})
 	mask := fmt.Sprintf("%016x", 1<<unix.CAP_NET_ADMIN)
-	k.printed("CapPrm:\t" + mask + "\nCapEff:\t" + mask + "\nCapBnd:\t" + mask + "\n")
+	k.waitOutput("CapPrm:\t" + mask + "\nCapEff:\t" + mask + "\nCapBnd:\t" + mask + "\n")
 }
 
 // specifiedMounts returns the mounts of a container with volumes.
@@ -191,8 +190,8 @@ func TestContainerTmp(t *testing.T) {
 		script += "cd " + folder + "; ls -A .; stat -c %a .; echo own >own; mv own mine; cat mine; "
 	}
 	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", script}, Mounts: specifiedMounts(t)})
-	k.ends(0)
-	k.printed("1777\nown\n1777\nown\n")
+	k.waitExit(0)
+	k.waitOutput("1777\nown\n1777\nown\n")
 
 	volume := t.TempDir()
 	if err := os.WriteFile(filepath.Join(volume, "kept"), nil, 0o600); err != nil {
@@ -201,8 +200,8 @@ func TestContainerTmp(t *testing.T) {
 	k = keepContainer(t, containerSpec{
 		Args: []string{"ls", "-A", "/tmp"}, Mounts: specifiedMounts(t, &runtimeapi.Mount{HostPath: volume, ContainerPath: "/tmp"}),
 	})
-	k.ends(0)
-	k.printed("kept\n")
+	k.waitExit(0)
+	k.waitOutput("kept\n")
 }
 
 // waitGone waits for the end of a killed process, which takes the kernel a moment.
@@ -210,7 +209,7 @@ func waitGone(t *testing.T, what string, p processID) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); p.isAlive(); runtime.Gosched() {
 		if time.Now().After(deadline) {
-			t.Fatalf("left is %s", what)
+			t.Fatalf("%s is still alive", what)
 		}
 	}
 }

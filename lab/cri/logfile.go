@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A log has the format of other container runtimes: time, stream, F for a full line or P
-// for a part of one, and the text.
+// Logs have the format of the CRI: time, stream, F for a full line or P for a partial one, and
+// the text.
 const (
 	logTime = time.RFC3339Nano
 	logPart = 16 << 10
@@ -49,8 +49,8 @@ func (w *logWriter) Close() error {
 	return w.file.Close()
 }
 
-// logStream is what a container writes to one of its streams. Write errors are ignored: they must
-// not block the container.
+// logStream writes one output stream of a container to the log. It ignores write errors: they
+// must not block the container.
 type logStream struct {
 	*logWriter
 	name string
@@ -83,7 +83,7 @@ func (s logStream) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// reopenLog is the signal that makes a keeper open its log anew: the kubelet has renamed it.
+// reopenLog is the signal that makes a keeper reopen its log after the kubelet renamed the file.
 const reopenLog = unix.SIGUSR2
 
 func (w *logWriter) reopen() {

@@ -17,7 +17,7 @@ type mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
-	// OfImage keeps the source as it is: mount points inside it are made in a copy.
+	// OfImage protects the source: mount points inside it are made in a copy.
 	OfImage bool `json:"ofImage,omitempty"`
 }
 
@@ -41,7 +41,7 @@ func makeRoot(scratch string, image rootImage, mounts []mount) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
-	// A mount inside another comes after it.
+	// A mount comes before the mounts inside it.
 	mounts = slices.SortedStableFunc(slices.Values(mounts), func(a, b mount) int {
 		return strings.Count(filepath.Clean(a.Target), "/") - strings.Count(filepath.Clean(b.Target), "/")
 	})
@@ -93,7 +93,7 @@ func makeRoot(scratch string, image rootImage, mounts []mount) error {
 	return os.Remove(oldRoot)
 }
 
-// openSources opens the sources of mounts before a mount can cover them.
+// openSources opens the sources of mounts, which later mounts may cover.
 func openSources(mounts []mount) ([]*os.File, error) {
 	var files []*os.File
 	for _, m := range mounts {
@@ -205,7 +205,7 @@ func makeDevices(dev string) error {
 	if err := bindFolder("/dev/pts", filepath.Join(dev, "pts")); err != nil {
 		return err
 	}
-	// The kernel looks for terminals beside ptmx, so it has to be a link into pts.
+	// The kernel looks for terminals in the folder of ptmx, so ptmx must be a link into pts.
 	for name, target := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
 		if err := os.Symlink(target, filepath.Join(dev, name)); err != nil {
 			return err
@@ -265,8 +265,8 @@ func (r *root) makeMountPoint(target string, folder bool) error {
 	return nil
 }
 
-// copyFiles puts copies of files into the root, in place of the machine's. A file that is
-// mounted could not be renamed or removed.
+// copyFiles copies files into the root, in place of the machine's. It does not bind them: a
+// container could not rename or remove a mount point.
 func (r *root) copyFiles(from fs.FS) error {
 	return fs.WalkDir(from, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || name == "." {
@@ -276,7 +276,7 @@ func (r *root) copyFiles(from fs.FS) error {
 		if entry.IsDir() {
 			return r.copyFolder(target, entry)
 		}
-		if err := r.clear(target); err != nil {
+		if err := r.removeExisting(target); err != nil {
 			return err
 		}
 		if entry.Type()&fs.ModeSymlink != 0 {
@@ -345,7 +345,7 @@ func copyFile(from fs.FS, name, target string) error {
 	return errors.Join(err, made.Chmod(info.Mode().Perm()), made.Close())
 }
 
-// makeWritable covers a folder with a mirror of itself, in which names may be created.
+// makeWritable covers a folder with a mirror of itself in which names can be created.
 func (r *root) makeWritable(folder string) error {
 	if r.writable[folder] {
 		return nil
@@ -366,14 +366,14 @@ func (r *root) makeWritable(folder string) error {
 	return mirror(below, folder)
 }
 
-// mirror binds all entries of a folder into another, under the same names.
-func mirror(from *os.File, to string, but ...string) error {
+// mirror binds the entries of a folder into another under the same names, except excluded ones.
+func mirror(from *os.File, to string, excluded ...string) error {
 	entries, err := from.ReadDir(-1)
 	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
-		if slices.Contains(but, entry.Name()) {
+		if slices.Contains(excluded, entry.Name()) {
 			continue
 		}
 		source, target := descriptorPath(from, entry.Name()), filepath.Join(to, entry.Name())
@@ -417,8 +417,8 @@ func mountMemory(folder string, mode fs.FileMode) error {
 	return nil
 }
 
-// descriptorPath is the path of an entry of an open folder, even if a mount covers the
-// folder.
+// descriptorPath returns a path of an entry of an open folder. It works even if a mount covers
+// the folder.
 func descriptorPath(folder *os.File, name string) string {
 	return filepath.Join(fmt.Sprintf("/proc/self/fd/%d", folder.Fd()), name)
 }

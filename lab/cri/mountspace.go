@@ -16,29 +16,29 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// The kubelets of a lab are in a mount namespace of their own, in which they mount volumes:
-// the machine has none of the mounts, and they end with the lab. The runtime holds the
-// namespace open, and containers begin as copies of it.
+// The kubelets of a lab share a mount namespace in which they mount volumes: the mounts are
+// invisible to the machine and end with the lab. The runtime holds the namespace open, and each
+// container's mount namespace starts as a copy of it.
 //
 // In it, the folders of the nodes are at a short path, since the path of a socket has at
 // most 107 bytes. That path is the folder of named network namespaces: it exists on a
 // machine with labs, and pods must not hold the namespaces of others open anyway.
 
-// KubeletFolder is the folder of the nodes' folders in the mount namespace of kubelets.
+// KubeletFolder contains the nodes' folders in the mount namespace of the kubelets.
 const KubeletFolder = shape.NamespaceFolder
 
-// KubeletOf is the name of a node's kubelet among the processes of a lab.
+// KubeletOf returns the name of a node's kubelet among the processes of a lab.
 func KubeletOf(node string) string { return "kubelet-" + node }
 
 // mountsDescriptor is the runtime's descriptor of the namespace.
 const mountsDescriptor = 100
 
-// MountsOf is the path of the mount namespace that a runtime with the process ID holds.
+// MountsOf returns the path of the mount namespace that the runtime with a process ID holds.
 func MountsOf(pid int) string { return fmt.Sprintf("/proc/%d/fd/%d", pid, mountsDescriptor) }
 
 func ownMounts() string { return MountsOf(os.Getpid()) }
 
-// onMachine is the path on the machine of a path in the kubelets' mount namespace.
+// onMachine translates a path in the kubelets' mount namespace to the machine's path.
 func onMachine(d state.Dir, path string) string {
 	if inside, ok := strings.CutPrefix(path, KubeletFolder+"/"); ok {
 		return filepath.Join(d.Nodes(), inside)
@@ -46,13 +46,12 @@ func onMachine(d state.Dir, path string) string {
 	return path
 }
 
-// holdMounts opens the mount namespace of a kubelet that an earlier runtime left running,
-// or makes a new one.
+// holdMounts opens the mount namespace of a kubelet that still runs, or makes a new one.
 func (r *host) holdMounts(s shape.Shape) error {
 	for _, n := range s.Nodes() {
 		kubelet, err := process.Find(r.State, KubeletOf(n.Name))
 		if err == nil && kubelet.Alive() {
-			return hold(fmt.Sprintf("/proc/%d/ns/mnt", kubelet.PID))
+			return holdMountNamespace(fmt.Sprintf("/proc/%d/ns/mnt", kubelet.PID))
 		}
 	}
 	return process.OnThread(func() error {
@@ -62,17 +61,17 @@ func (r *host) holdMounts(s shape.Shape) error {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("making mounts private: %w", err)
 		}
-		if err := leaveNamespaces(); err != nil {
+		if err := unmountNetworkNamespaces(); err != nil {
 			return err
 		}
 		if err := unix.Mount(r.State.Nodes(), KubeletFolder, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mounting the nodes' folders: %w", err)
 		}
-		return hold("/proc/thread-self/ns/mnt")
+		return holdMountNamespace("/proc/thread-self/ns/mnt")
 	})
 }
 
-func hold(path string) error {
+func holdMountNamespace(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("opening the kubelets' mount namespace: %w", err)
@@ -105,7 +104,7 @@ func leaveNamespaces() error {
 	}
 	for _, point := range slices.Backward(points) {
 		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("leaving %s: %w", point, err)
+			return fmt.Errorf("unmounting %s: %w", point, err)
 		}
 	}
 	return nil

@@ -41,7 +41,7 @@ func enterProcesses(p processID) error {
 	// Checked after the namespace was opened: so it is this process' namespace, not that of another
 	// process with the same number.
 	if !p.isAlive() {
-		return p.ended()
+		return p.exitedError()
 	}
 	return err
 }
@@ -55,7 +55,7 @@ func mountNamespace(of string) (string, error) {
 // remainsTimeout is how long killed processes may take to end.
 const remainsTimeout = time.Second
 
-// killRemains kills the processes in a mount namespace until there are none.
+// killRemains kills the processes in a mount namespace until none is left or remainsTimeout is over.
 func killRemains(namespace string) {
 	for deadline := time.Now().Add(remainsTimeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		found, err := filepath.Glob("/proc/[0-9]*/ns/mnt")
@@ -76,8 +76,8 @@ func killRemains(namespace string) {
 	}
 }
 
-// killIfInside kills the process that a path in /proc belongs to, if it is still in the
-// namespace once its descriptor is open.
+// killIfInside kills the process of a path in /proc if it is in the namespace. It checks that
+// again after it has opened the process, since the process ID may have been reused.
 func killIfInside(path, namespace string) {
 	pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
 	if err != nil {
@@ -93,7 +93,7 @@ func killIfInside(path, namespace string) {
 	}
 }
 
-// killContainer kills the process of a container without keeper, and all others in it.
+// killContainer kills all processes of a container that has no keeper, given its main process.
 func killContainer(pid int) error {
 	own, err := mountNamespace("self")
 	if err != nil {
@@ -101,7 +101,7 @@ func killContainer(pid int) error {
 	}
 	namespace, inside := mountNamespace(strconv.Itoa(pid))
 	if err = unix.Kill(-pid, unix.SIGKILL); errors.Is(err, unix.ESRCH) {
-		err = unix.Kill(pid, unix.SIGKILL) // it leads no group yet
+		err = unix.Kill(pid, unix.SIGKILL) // it is not a group leader yet
 	}
 	if inside == nil && namespace != own {
 		killRemains(namespace)

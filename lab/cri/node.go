@@ -63,7 +63,7 @@ func (n *node) namespace() string { return shape.NodeNamespace(n.shape.Name, n.I
 // Socket is the name of the CRI's socket in a node's folder.
 const Socket = "cri.sock"
 
-// Dial connects with the runtime of a node.
+// Dial checks that the runtime of a node accepts connections.
 func Dial(ctx context.Context, d state.Dir, name string) error {
 	folder, err := os.Open(d.Node(name))
 	if err != nil {
@@ -89,7 +89,7 @@ func (n *node) serve(ctx context.Context, work *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	// By a descriptor: the folder's path may be too long for a socket.
+	// Through a descriptor, since the folder's path may be too long for a socket.
 	open, err := os.Open(folder)
 	if err != nil {
 		return errors.Join(err, streams.Close())
@@ -182,5 +182,5 @@ func (n *node) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeCon
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// NodeVariable is an entry in the environment of every container of a node.
+// NodeVariable returns the entry that names the node in the environment of its containers.
 func NodeVariable(node string) string { return "VICINITY_NODE=" + node }

@@ -12,12 +12,12 @@ import (
 func findProcess(pid int) (processID, error) {
 	stat, err := process.ReadStat(pid)
 	if err == nil && stat.Ended() {
-		err = fmt.Errorf("process %d: it ended", pid)
+		err = processID{ID: pid}.exitedError()
 	}
 	return processID{ID: pid, Start: stat.StartTicks}, err
 }
 
-// isAlive reports whether the process runs. A zombie does not.
+// isAlive reports whether the process runs. It is false for a zombie.
 func (p processID) isAlive() bool {
 	found, err := findProcess(p.ID)
 	return err == nil && found == p
@@ -46,7 +46,7 @@ func (p processID) killGroup() error {
 	return unix.Kill(-p.ID, unix.SIGKILL)
 }
 
-// processID identifies a process: a number is reused, but with another start time.
+// processID identifies a process by number and start time, since the kernel reuses numbers.
 type processID struct {
 	ID    int    `json:"pid"`
 	Start uint64 `json:"start"`

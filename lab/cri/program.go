@@ -23,11 +23,11 @@ type programSpec struct {
 	User   *uint32  `json:"user,omitempty"`
 	Group  *uint32  `json:"group,omitempty"`
 	Groups []uint32 `json:"groups,omitempty"`
-	// Forbidden are the numbers of capabilities that the program must not have.
+	// Forbidden are the numbers of the capabilities that the program must not have.
 	Forbidden []int `json:"forbidden,omitempty"`
 	// HostProcesses leaves the program in the machine's PID namespace. ProcessesOf is a
-	// process whose PID namespace it joins. Without either it gets a PID namespace of its
-	// own and is the first process there.
+	// process whose PID namespace the program joins. Without either, the program is the first
+	// process of its own PID namespace.
 	HostProcesses bool       `json:"hostProcesses,omitempty"`
 	ProcessesOf   *processID `json:"processesOf,omitempty"`
 }
@@ -41,10 +41,9 @@ const specDescriptor = 4
 // becoming is the last report before the process becomes the program. Anything after it is an error.
 const becoming = "\x00"
 
-// BecomeProgram makes this process the program of a container. It is what "vicinity-lab internal
-// become" runs. The keeper starts it in the container's namespaces, since only a process inside a
-// PID namespace can mount its /proc, but with an environment of its own. The keeper reads an error
-// from a pipe.
+// BecomeProgram makes this process the program of a container. "vicinity-lab internal become"
+// runs it. The keeper starts it in the container's namespaces, since only a process inside a PID
+// namespace can mount its /proc. The keeper reads errors from a pipe.
 func BecomeProgram() error {
 	unix.CloseOnExec(reportDescriptor)
 	pipe := os.NewFile(reportDescriptor, "report")
@@ -55,14 +54,14 @@ func BecomeProgram() error {
 	return failed
 }
 
-// becomeProgram returns errors only.
+// becomeProgram returns only if it fails.
 func becomeProgram(report io.Writer) error {
 	var spec containerSpec
 	pipe := os.NewFile(specDescriptor, "specification")
 	err := json.NewDecoder(pipe).Decode(&spec)
 	_ = pipe.Close()
 	if err != nil {
-		return fmt.Errorf("reading what the program needs: %w", err)
+		return fmt.Errorf("reading the container's specification: %w", err)
 	}
 	if !spec.HostProcesses {
 		if err := mountProcesses(); err != nil {
@@ -83,7 +82,7 @@ func becomeProgram(report io.Writer) error {
 	if err := spec.become(); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(report, becoming); err != nil {
+	if _, err := io.WriteString(report, execMarker); err != nil {
 		return err
 	}
 	return &fs.PathError{Op: "exec", Path: path, Err: syscall.Exec(path, spec.Args, spec.Env)}
@@ -137,24 +136,24 @@ func (k *keeper) startProgram() error {
 		return err
 	}
 	defer report.Close()
-	told, spec, err := os.Pipe()
+	specReader, spec, err := os.Pipe()
 	if err != nil {
 		_ = reported.Close()
 		return err
 	}
 	defer spec.Close()
-	k.cmd.ExtraFiles = []*os.File{reported, told}
+	k.cmd.ExtraFiles = []*os.File{reported, specReader}
 	err = k.cmd.Start()
 	closeAll(k.cmd.ExtraFiles)
 	if err != nil {
 		if joined := k.spec.ProcessesOf; joined != nil && !joined.isAlive() {
-			return joined.ended()
+			return joined.exitedError()
 		}
 		return fmt.Errorf("starting the program: %w", err)
 	}
 	err = json.NewEncoder(spec).Encode(k.spec)
 	_ = spec.Close()
-	// The program does not inherit the pipe.
+	// Ends at the exec: the program does not inherit the pipe.
 	text, failed := io.ReadAll(report)
 	switch message, begun := strings.CutPrefix(string(text), becoming); {
 	case failed != nil:
@@ -166,7 +165,7 @@ func (k *keeper) startProgram() error {
 	}
 	_ = k.cmd.Process.Kill()
 	if ended := k.cmd.Wait(); err == nil {
-		err = fmt.Errorf("it ended before it became the program: %w", ended)
+		err = fmt.Errorf("the process ended before it became the program: %w", ended)
 	}
 	return err
 }

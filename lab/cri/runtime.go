@@ -18,7 +18,7 @@ import (
 type Options struct {
 	// State is the lab's state folder.
 	State state.Dir
-	// Images maps images to programs. The default is DefaultImages and those of the lab.
+	// Images maps images to programs. The default is DefaultImages and the lab's images.
 	Images Images
 	// Self is the command to which the names of this package's own processes are appended. The default
 	// is "vicinity-lab internal".
@@ -52,11 +52,12 @@ const (
 	holdCommand   = "hold"
 )
 
-// command is one of this package's processes, with the environment that marks it as the lab's.
+// command returns the command of one of the package's processes. Its environment marks it as the
+// lab's.
 func (r *host) command(args ...string) *exec.Cmd {
 	args = slices.Concat(r.Self, args)
 	cmd := exec.Command(args[0], args[1:]...)
-	// One thread is enough for any.
+	// One thread is enough.
 	cmd.Env = append(os.Environ(), r.marker, "GOMAXPROCS=1", "GOGC=50")
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -71,7 +72,7 @@ type host struct {
 	nodes map[string]*node
 }
 
-// Run serves the kubelets of a lab until the context ends. Containers go on running, and
+// Run serves the kubelets of a lab until the context ends. The containers continue to run, and
 // the next Run adopts them.
 func Run(ctx context.Context, o Options) error {
 	lab, err := o.State.Load()
@@ -102,7 +103,7 @@ func (r *host) setNodes(ctx context.Context, s shape.Shape, work *sync.WaitGroup
 	for name, n := range r.nodes {
 		if _, ok := s.Node(name); !ok {
 			delete(r.nodes, name)
-			n.leave()
+			n.remove()
 		}
 	}
 	for _, one := range s.Nodes() {
@@ -134,9 +135,9 @@ func (r *host) removeOrphans(s shape.Shape) {
 		}
 		n, err := newNode(r, s, record.Node)
 		if err != nil {
-			r.Log.Error("node that was removed cannot be cleaned up", "node", record.Node.Name, "error", err)
+			r.Log.Error("leftovers of a removed node cannot be removed", "node", record.Node.Name, "error", err)
 			return
 		}
-		n.leave()
+		n.remove()
 	}
 }

@@ -66,7 +66,7 @@ func (r *sandboxRecord) inHostNetwork() bool {
 	return r.Config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 }
 
-// sharesProcesses reports whether the pod's containers see each other's processes.
+// sharesProcesses reports whether the pod's containers share a PID namespace.
 func (r *sandboxRecord) sharesProcesses() bool {
 	options := r.Config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	return options != nil && options.Pid == runtimeapi.NamespaceMode_POD
@@ -105,7 +105,7 @@ func readSandboxes(d state.Dir) ([]*sandboxRecord, error) {
 	return records, nil
 }
 
-// RunPodSandbox makes the network of a pod.
+// RunPodSandbox makes the sandbox of a pod with its network.
 func (n *node) RunPodSandbox(_ context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	id := newID()
 	s := &sandbox{
@@ -187,7 +187,8 @@ func (s *sandbox) writeResolver() error {
 	return state.ReplaceFile(filepath.Join(s.folder, resolverFile), []byte(text.String()), 0o644)
 }
 
-// end removes the network of a sandbox, records that, and frees its addresses.
+// end kills the first process of a sandbox, removes its network, records that, and frees its
+// addresses.
 func (n *node) end(s *sandbox) error {
 	if s.Stopped {
 		return nil
@@ -221,10 +222,10 @@ func (n *node) findSandbox(id string) (*sandbox, error) {
 	if s := n.sandboxes[id]; s != nil {
 		return s, nil
 	}
-	return nil, status.Errorf(codes.NotFound, "pod sandbox %q: there is none", id)
+	return nil, status.Errorf(codes.NotFound, "pod sandbox %q not found", id)
 }
 
-// StopPodSandbox kills what runs in a sandbox, and removes its network.
+// StopPodSandbox kills the containers of a sandbox, and removes its network.
 func (n *node) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	return &runtimeapi.StopPodSandboxResponse{}, n.stopSandbox(ctx, r.PodSandboxId)
 }
@@ -278,7 +279,7 @@ func (s *sandbox) state() runtimeapi.PodSandboxState {
 	return runtimeapi.PodSandboxState_SANDBOX_READY
 }
 
-// status is what the kubelet reads; the node's lock is held.
+// status returns the sandbox's status for the kubelet. The caller holds the node's lock.
 func (s *sandbox) status() *runtimeapi.PodSandboxStatus {
 	result := &runtimeapi.PodSandboxStatus{
 		Id: s.ID, Metadata: s.Config.Metadata, State: s.state(), CreatedAt: s.Created.UnixNano(),
@@ -306,7 +307,7 @@ func (n *node) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatu
 	return &runtimeapi.PodSandboxStatusResponse{Status: s.status()}, nil
 }
 
-// ListPodSandbox lists the sandboxes that a filter names.
+// ListPodSandbox lists the sandboxes that match a filter.
 func (n *node) ListPodSandbox(_ context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	filter := r.GetFilter()
 	n.mu.Lock()

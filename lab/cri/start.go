@@ -47,9 +47,9 @@ func (r *host) startKeeper(folder string) (startReport, *exec.Cmd, error) {
 	return b, cmd, nil
 }
 
-// killKeeper kills a keeper that did not report, and what it may have started.
+// killKeeper kills a keeper that did not report, and the processes that it started.
 func killKeeper(keeper *os.Process) error {
-	// Paused first, so that it starts nothing in the meantime.
+	// Paused first, so that it starts no more processes.
 	if err := keeper.Signal(syscall.SIGSTOP); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}

@@ -55,7 +55,6 @@ func (n *node) testSandbox(t *testing.T, processes runtimeapi.NamespaceMode) *sa
 	return s
 }
 
-// testContainer starts a container of a sandbox.
 func (n *node) testContainer(t *testing.T, s *sandbox, options *runtimeapi.NamespaceOption, args ...string) *container {
 	t.Helper()
 	made, err := n.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: s.ID, Config: &runtimeapi.ContainerConfig{
@@ -74,7 +73,7 @@ func (n *node) testContainer(t *testing.T, s *sandbox, options *runtimeapi.Names
 	if err := readJSON(path, &spec); err != nil {
 		t.Fatal(err)
 	}
-	// There is no lab with a network and with kubelets' mounts.
+	// The test has no lab with a network and a mount namespace of kubelets.
 	spec.Network, spec.MountSpace, spec.Hostname = "", "", ""
 	if err := writeJSON(path, spec); err != nil {
 		t.Fatal(err)
@@ -120,11 +119,11 @@ func TestNodeStopsContainers(t *testing.T) {
 			c := n.testContainer(t, s, options, "sleep", "1000")
 			n = newTestNode(t, d)
 			if first := n.testExec(t, c, "cat /proc/1/comm"); first != test.first {
-				t.Errorf("its first process is %q, want %q", first, test.first)
+				t.Errorf("the container's first process is %q, want %q", first, test.first)
 			}
 			target := n.testContainer(t, s, &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET, TargetId: c.ID}, "sleep", "2000")
-			if left := n.testExec(t, target, "cat /proc/1/comm"); left != test.first {
-				t.Errorf("the first process that an ephemeral container sees is %q, want %q", left, test.first)
+			if first := n.testExec(t, target, "cat /proc/1/comm"); first != test.first {
+				t.Errorf("the first process that an ephemeral container sees is %q, want %q", first, test.first)
 			}
 			c, err := n.findContainer(c.ID)
 			if err != nil {
@@ -135,10 +134,10 @@ func TestNodeStopsContainers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took < time.Second && test.outlives {
-				t.Errorf("it was stopped after %v, before its grace period was over", took)
+				t.Errorf("the container was stopped after %v, before its grace period was over", took)
 			}
 			if answer, err := n.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.ID}); err != nil || answer.Status.ExitCode != test.code {
-				t.Errorf("its status is %v, %v; want exit code %d", answer.GetStatus(), err, test.code)
+				t.Errorf("the container's status is %v, %v; want exit code %d", answer.GetStatus(), err, test.code)
 			}
 			if _, err := n.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.ID}); err != nil {
 				t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"vicinity.dev/vicinity/lab/fabric"
 )
 
-// Exec returns where to exec.
+// Exec returns the URL at which the streaming server runs a command.
 func (n *node) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	if _, err := n.running(r.ContainerId); err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (n *node) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.E
 	return n.streaming.GetExec(r)
 }
 
-// PortForward returns where to forward ports.
+// PortForward returns the URL at which the streaming server forwards ports.
 func (n *node) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	if _, err := n.findSandbox(r.PodSandboxId); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (n *node) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*ru
 	case errors.As(err, &exit):
 		answer.ExitCode = int32(exit.code)
 	case ctx.Err() != nil:
-		// Others may still write to the buffers.
+		// The buffers cannot be read: processes may still write to them.
 		return nil, status.Errorf(codes.DeadlineExceeded, "command timed out after %d s", r.Timeout)
 	case err != nil:
 		return nil, err
@@ -75,8 +75,7 @@ func (n *node) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*ru
 	return answer, nil
 }
 
-// streams implements exec, attach and port forwarding. The signatures are those of the
-// streaming library.
+// streams implements the streaming library's interface for exec, attach and port forwarding.
 type streams struct{ node *node }
 
 // Exec runs a command in a container.
@@ -119,7 +118,7 @@ func (s streams) PortForward(ctx context.Context, id string, port int32, stream 
 		return err
 	}
 	defer conn.Close()
-	// A client that is gone must not keep the connection open.
+	// The connection must not outlive the client.
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	go func() {
 		_, _ = io.Copy(conn, stream)
