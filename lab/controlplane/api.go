@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// apiTimeout limits each request: a paused component never answers.
+// apiTimeout limits each request, since a paused component never answers.
 const apiTimeout = 5 * time.Second
 
 type client struct {
@@ -22,8 +22,8 @@ type client struct {
 // dialer opens a connection, possibly in another network namespace.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// newClient makes a client that trusts an authority and, if given, authenticates by a
-// certificate. It does not keep connections, since components come and go.
+// newClient makes a client that trusts an authority. If a certificate is given, the client
+// authenticates with it. It does not keep connections, since components restart.
 func newClient(dial dialer, ca []byte, certificate *Pair) (*client, error) {
 	trust := x509.NewCertPool()
 	trust.AppendCertsFromPEM(ca)

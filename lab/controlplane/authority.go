@@ -18,7 +18,7 @@ import (
 )
 
 // Certificates outlive every lab and are never renewed; an authority lives twice as long.
-// They are valid from an hour ago, for clocks that are slow.
+// They are valid from an hour ago, for slow clocks.
 const (
 	validity = 10 * 365 * 24 * time.Hour
 	backdate = time.Hour
@@ -48,8 +48,8 @@ type Authority struct {
 	pair tls.Certificate
 }
 
-// OpenAuthority opens the authority that clients and servers of a lab's API trust, from the
-// folder of its certificates.
+// OpenAuthority opens, from the folder of a lab's certificates, the authority that clients and
+// servers of its API trust.
 func OpenAuthority(pki string) (*Authority, error) {
 	return openAuthority(filepath.Join(pki, caName))
 }
@@ -145,8 +145,7 @@ func encode(der []byte, key *ecdsa.PrivateKey) (Pair, error) {
 	}, nil
 }
 
-// write writes base.crt and base.key. The certificate comes last: if it exists, so does the
-// key.
+// write writes base.key, then base.crt: if the certificate exists, so does the key.
 func (p Pair) write(base string) error {
 	if err := state.WriteFile(base+".key", p.Key, 0o600); err != nil {
 		return err

@@ -31,7 +31,7 @@ type component struct {
 	missedZone func(ctx context.Context, pid int) (bool, error)
 }
 
-// components are all components, each after those that it depends on.
+// components returns all components, each after the components that it depends on.
 func (c *ControlPlane) components() []component {
 	all := []component{{
 		name:      Etcd,
@@ -91,7 +91,7 @@ func (c *ControlPlane) command(name string, flags []string) []string {
 	return append([]string{c.config.Program, name}, flags...)
 }
 
-// Components are the names of all components in the order in which they start.
+// Components returns the names of all components in the order in which they start.
 func (c *ControlPlane) Components() []string {
 	var names []string
 	for _, component := range c.components() {
@@ -112,7 +112,7 @@ func (c *ControlPlane) find(name string) (component, error) {
 // Start starts the control plane without the parts of nodes, and returns when the API is ready; Wait
 // waits for the rest. It leaves running components alone.
 func (c *ControlPlane) Start(ctx context.Context) error {
-	// The gateway starts without any other component.
+	// The gateway depends on no other component.
 	if err := c.startAll(c.named(Etcd, Gateway)...); err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (c *ControlPlane) StartNodes(ctx context.Context) error {
 	return c.startAll(c.kubelets()...)
 }
 
-// StartProxies starts missing kube-proxies. Each waits for its Node to appear in the API.
+// StartProxies starts kube-proxies that do not run. Each waits for its Node to appear in the API.
 func (c *ControlPlane) StartProxies() error { return c.startAll(c.proxies()...) }
 
 // Wait waits until all components are ready. It does not wait for the agent's nodes.
@@ -164,7 +164,7 @@ func (c *ControlPlane) StartComponent(ctx context.Context, name string) error {
 	return c.waitAll(ctx, component)
 }
 
-// Ready returns an error unless a component that runs works.
+// Ready returns an error unless a running component works.
 func (c *ControlPlane) Ready(ctx context.Context, name string) error {
 	component, err := c.find(name)
 	if err != nil {
@@ -200,7 +200,7 @@ func (c *ControlPlane) startAll(components ...component) error {
 	return nil
 }
 
-// systemPath may be missing in the PATH of users other than root.
+// systemPath may be missing from the PATH of users other than root.
 const systemPath = "/usr/sbin"
 
 // Environment is the environment of all processes of a lab. It inherits little: an HTTP proxy would
@@ -222,7 +222,7 @@ func (c *ControlPlane) waitAll(ctx context.Context, components ...component) err
 // zoneWait is how long a ready kube-proxy may take to log its node's zone.
 const zoneWait = 300 * time.Millisecond
 
-// wait waits until a component is ready, has ended, or the context ends.
+// wait waits until a component is ready. It fails if the component ends or the context ends.
 func (c *ControlPlane) wait(ctx context.Context, component component) error {
 	running, err := c.process(component.name)
 	if err != nil {
@@ -240,21 +240,21 @@ func (c *ControlPlane) wait(ctx context.Context, component component) error {
 				return err
 			}
 			last = errors.New("it does not know its node's zone yet")
-			if since.IsZero() {
-				since = time.Now()
+			if readySince.IsZero() {
+				readySince = time.Now()
 			}
-			if time.Since(since) > zoneWait {
+			if time.Since(readySince) > zoneWait {
 				if running, err = c.restart(ctx, component); err != nil {
 					return err
 				}
-				since = time.Time{}
+				readySince = time.Time{}
 			}
 		} else if ctx.Err() == nil || last == nil {
 			// The end of the context must not replace an earlier error.
 			last = err
 		}
 		if !running.Alive() {
-			return c.ended(component.name)
+			return c.exitError(component.name)
 		}
 		select {
 		case <-ctx.Done():
@@ -285,10 +285,10 @@ func (c *ControlPlane) restart(ctx context.Context, component component) (*proce
 	return c.process(component.name)
 }
 
-// proxyMissedZone reports whether the kube-proxy of a node has missed the node's zone, by
-// its log. A starting kube-proxy watches its node before it has registered the handler; a
-// change in between is lost, later ones count as no change, and it ignores zones from then
-// on. A node without a zone causes no such change.
+// proxyMissedZone reports, from its log, whether the kube-proxy of a node has missed the node's
+// zone. A starting kube-proxy watches its node before it registers the handler. It loses a change
+// in between, takes later events for no change, and ignores zones from then on. A node without a
+// zone causes no such change.
 func (c *ControlPlane) proxyMissedZone(ctx context.Context, node string, pid int) (bool, error) {
 	text, err := os.ReadFile(c.config.Dir.Log(KubeProxy + "-" + node))
 	if err != nil || logsZone(string(text), pid) {
@@ -307,11 +307,11 @@ func (c *ControlPlane) proxyMissedZone(ctx context.Context, node string, pid int
 	return object.Metadata.Labels[zoneLabel] != "", err
 }
 
-// zoneLabel is the label by which kube-proxy knows the zone.
+// zoneLabel is the label from which kube-proxy reads its node's zone.
 const zoneLabel = "topology.kubernetes.io/zone"
 
-// logsZone reports whether the log of a kube-proxy says that it learned its zone. The log
-// may have lines of earlier processes.
+// logsZone reports whether the kube-proxy with a process ID logged that it learned its zone. The
+// log may have lines of earlier processes.
 func logsZone(log string, pid int) bool {
 	source := fmt.Sprintf(" %d proxier.go:", pid)
 	for line := range strings.Lines(log) {
@@ -322,8 +322,8 @@ func logsZone(log string, pid int) bool {
 	return false
 }
 
-// ended returns an error with the last line of a component's log.
-func (c *ControlPlane) ended(name string) error {
+// exitError reports that a component has ended, with the last line of its log.
+func (c *ControlPlane) exitError(name string) error {
 	log := c.config.Dir.Log(name)
 	text, err := os.ReadFile(log)
 	if err != nil {
@@ -364,8 +364,8 @@ func (c *ControlPlane) gatewayReady(ctx context.Context) error {
 	return c.Get(ctx, "", "https://"+c.addrs.outside.String()+"/readyz")
 }
 
-// proxyReady calls the API by its cluster IP from the node. kube-proxy is alive before it
-// has written rules, and rules outlive an earlier kube-proxy: so both are checked.
+// proxyReady checks that kube-proxy is alive and that the node reaches the API by its cluster
+// IP. It needs both: kube-proxy is alive before it has written rules, and rules outlive it.
 func (c *ControlPlane) proxyReady(ctx context.Context, namespace string) error {
 	if err := c.Get(ctx, namespace, "http://127.0.0.1:10256/livez"); err != nil {
 		return err

@@ -6,10 +6,10 @@
 // The setup is that of real clusters: certificates of the lab's own authority, RBAC and the
 // node authorizer, service account tokens, a user for each controller.
 //
-// Everything but kube-proxy runs in the fabric namespace, where all ports are free and
-// which all nodes and pods have a route to. The host has none: the gateway listens on the
-// host's 127.0.0.1 and dials inside. A lab that is only a control plane has no namespaces and
-// uses ports of 127.0.0.1.
+// The control plane runs in the fabric namespace. All ports are free there, and all nodes and
+// pods have a route to it. The host has none, so the gateway listens on the host's 127.0.0.1 and
+// connects to the API server in the namespace. kube-proxies and kubelets run in the namespaces of
+// their nodes. A lab that is only a control plane has no namespaces and uses ports of 127.0.0.1.
 //
 // The processes outlive the command that started them. A ControlPlane has no other state
 // than its Config.
@@ -29,7 +29,7 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// The names of components. Each kubelet and each kube-proxy have a suffix.
+// The names of components. The name of a kubelet or kube-proxy gets its node's name as a suffix.
 const (
 	Etcd              = "etcd"
 	KubeAPIServer     = "kube-apiserver"
@@ -41,7 +41,7 @@ const (
 	Kubelet           = "kubelet"
 	Agent             = "agent"
 
-	// Storage is a part of the runtime with a kubeconfig of its own.
+	// Storage runs inside the runtime, but has its own kubeconfig.
 	Storage = "storage"
 )
 
@@ -49,8 +49,8 @@ const (
 type Config struct {
 	Dir   state.Dir
 	Shape shape.Shape
-	// Port is the port of the API on the host's 127.0.0.1. A lab that is only a control
-	// plane also uses the following ones, Ports in all.
+	// Port is the port of the API on the host's 127.0.0.1. A lab that is only a control plane
+	// uses Ports consecutive ports from it.
 	Port int
 	// Program is the built lab/kubernetes.
 	Program string
@@ -125,7 +125,7 @@ func (c *ControlPlane) prepare() error {
 	return c.connect(ca)
 }
 
-// writeKubeconfig makes a kubeconfig unless it exists: it may be in use.
+// writeKubeconfig makes a kubeconfig unless it exists: an existing one may be in use.
 func (c *ControlPlane) writeKubeconfig(path, server string, ca *Authority, id Identity) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -154,7 +154,7 @@ func (c *ControlPlane) connect(ca *Authority) error {
 	return err
 }
 
-// Inside is the address of the API for components and nodes, which needs no Service.
+// Inside returns the address of the API server itself, which components and nodes use.
 func (c *ControlPlane) Inside() netip.AddrPort { return c.addrs.apiServer }
 
 func (c *ControlPlane) api(path string) string { return "https://" + c.addrs.apiServer.String() + path }

@@ -12,7 +12,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// In the fabric namespace components have their usual ports, which are always free there.
+// In the fabric namespace, where all ports are free, components have their usual ports.
 const (
 	apiPort               = 6443
 	etcdPort              = 2379
@@ -39,7 +39,7 @@ const (
 func FreePort(ctx context.Context, lab string, others ...int) (int, error) {
 	hash := fnv.New32a()
 	hash.Write([]byte(lab))
-	failed := errors.New("they are other labs'")
+	failed := errors.New("other labs use all of them")
 	for try := range slots {
 		port := firstPort + Ports*((int(hash.Sum32()%slots)+try)%slots)
 		if slices.Contains(others, port) {
@@ -52,7 +52,7 @@ func FreePort(ctx context.Context, lab string, others ...int) (int, error) {
 	return 0, fmt.Errorf("finding %d free ports from %d to %d on 127.0.0.1: %w", Ports, firstPort, firstPort+Ports*slots-1, failed)
 }
 
-// PortFree reports whether Ports ports from a first one are free.
+// PortFree reports whether Ports consecutive ports are free.
 func PortFree(ctx context.Context, first int) bool { return tryPorts(ctx, first) == nil }
 
 func tryPorts(ctx context.Context, first int) error {

@@ -16,9 +16,9 @@ type flags struct {
 	addrs endpoints
 }
 
-// etcd runs without fsync: it may lose writes if the machine crashes, but not if its
-// process does, and is much faster on a slow disk. As the only member it can elect itself
-// quickly.
+// etcd returns the flags of etcd. Without fsync it may lose writes if the machine crashes, but
+// not if only its process does, and it is much faster on a slow disk. Short timeouts let it, the
+// only member, elect itself quickly.
 func (f flags) etcd() []string {
 	client, peer := "https://"+f.addrs.etcd.String(), "https://"+f.addrs.etcdPeer.String()
 	certificate, key, ca := f.pki(etcdServerName+".crt"), f.pki(etcdServerName+".key"), f.pki(etcdCAName+".crt")
@@ -103,8 +103,8 @@ func (f flags) controllerManager() []string {
 		"--cluster-signing-cert-file="+f.pki(caName+".crt"),
 		"--cluster-signing-key-file="+f.pki(caName+".key"),
 		"--service-account-private-key-file="+f.pki(serviceAccountName+".key"),
-		// Each controller is a user of its own, as in real clusters: admission webhooks
-		// tell them apart.
+		// Each controller has its own user, as in real clusters: admission webhooks
+		// distinguish them.
 		"--use-service-account-credentials",
 		"--node-monitor-period="+f.shape.Timing.MonitorPeriod.Duration.String(),
 		"--node-monitor-grace-period="+f.shape.Timing.MonitorGrace.Duration.String(),
@@ -124,8 +124,8 @@ func (f flags) scheduler() []string {
 	return append(f.controller(Scheduler, f.addrs.scheduler), "--config="+f.dir.Conf(schedulerConfigFile))
 }
 
-// controller are the flags of the controller-manager and the scheduler for health and
-// metrics.
+// controller returns the flags for health and metrics that the controller-manager and the
+// scheduler share.
 func (f flags) controller(name string, at netip.AddrPort) []string {
 	return []string{
 		"--bind-address=" + at.Addr().String(),
@@ -137,7 +137,7 @@ func (f flags) controller(name string, at netip.AddrPort) []string {
 	}
 }
 
-// schedulerConfigFile has settings for which there are no flags.
+// schedulerConfigFile has the scheduler's settings that have no flags.
 const schedulerConfigFile = "kube-scheduler.yaml"
 
 func (f flags) schedulerConfig() []byte {
@@ -166,11 +166,12 @@ profiles:
 `...)
 }
 
-// manyNodes is the number of nodes without network from which on scheduling is simplified.
+// manyNodes is the smallest number of nodes without network for which scheduling is simplified.
 const manyNodes = 500
 
-// proxy does not touch the kernel's limit of tracked connections, which all nodes share, and is
-// not protected from the OOM killer. Timeouts of connections are each node's own.
+// proxy returns the flags of a kube-proxy. It must not change the kernel's limit of tracked
+// connections, which all nodes share, and is not protected from the OOM killer. Timeouts of
+// connections are separate for each node.
 func (f flags) proxy(node shape.Node) []string {
 	return []string{
 		"--kubeconfig=" + f.dir.ComponentKubeconfig(KubeProxy),
@@ -185,7 +186,7 @@ func (f flags) proxy(node shape.Node) []string {
 	}
 }
 
-// rate limits the requests of a controller per second. The defaults are too low for a large
+// rate returns a controller's limit of requests per second. The default is too low for a large
 // cluster.
 func (f flags) rate() (qps, burst int) {
 	qps = 300 + f.shape.FakeNodes/2

@@ -25,7 +25,7 @@ func (c *ControlPlane) ServeGateway(ctx context.Context) error {
 	for ctx.Err() == nil {
 		client, err := listener.Accept()
 		if err != nil {
-			// Errors such as too many open files pass. Ending would cut everyone off.
+			// Errors such as too many open files are temporary. Ending would cut off all clients.
 			time.Sleep(gatewayAcceptPause)
 			continue
 		}

@@ -4,8 +4,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// newKubeconfig returns a kubeconfig with a client certificate. Cluster and context have
-// the lab's name, so that files of several labs can be merged.
+// newKubeconfig returns a kubeconfig with a client certificate. The names of cluster, context
+// and user contain the lab's, so that files of several labs can be merged.
 func newKubeconfig(lab, server string, ca []byte, name string, client Pair) clientcmdapi.Config {
 	cluster, user := "vicinity-"+lab, "vicinity-"+lab+"-"+name
 	return clientcmdapi.Config{

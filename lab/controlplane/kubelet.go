@@ -30,7 +30,7 @@ func (c *ControlPlane) runtimes() []component {
 func (c *ControlPlane) runtimeReady(ctx context.Context) error {
 	for _, node := range c.config.Shape.Nodes() {
 		if err := cri.Dial(ctx, c.config.Dir, node.Name); err != nil {
-			return fmt.Errorf("it does not serve %s: %w", node.Name, err)
+			return fmt.Errorf("the runtime does not serve node %s: %w", node.Name, err)
 		}
 	}
 	return nil
@@ -54,11 +54,11 @@ func (c *ControlPlane) kubelets() []component {
 	return all
 }
 
-// kubeletMounts is the mount namespace of the kubelets, which the runtime holds.
+// kubeletMounts returns the path of the kubelets' mount namespace, which the runtime holds.
 func (c *ControlPlane) kubeletMounts() (string, error) {
 	runtime, err := process.Find(c.config.Dir, Runtime)
 	if err == nil && !runtime.Alive() {
-		err = c.ended(Runtime)
+		err = c.exitError(Runtime)
 	}
 	if err != nil {
 		return "", fmt.Errorf("a kubelet needs component %s: %w", Runtime, err)
@@ -96,8 +96,7 @@ func (f flags) kubelet(node shape.Node) []string {
 
 func kubeletConfigFile(node shape.Node) string { return cri.KubeletOf(node.Name) + ".yaml" }
 
-// prepareKubelets writes the configuration files and certificates of the kubelets that have
-// none.
+// prepareKubelets writes the configuration files of the kubelets, and missing certificates.
 func (f flags) prepareKubelets(ca *Authority) error {
 	if f.shape.ControlPlaneOnly {
 		return nil
@@ -167,7 +166,7 @@ func (f flags) kubeletConfig(node shape.Node) ([]byte, error) {
 		"cgroupDriver": "cgroupfs", "cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
 		"failSwapOn": false, "failCgroupV1": false, "makeIPTablesUtilChains": false, "oomScoreAdj": 0,
 
-		// A quarter of the lease's duration is the period of its renewal.
+		// The kubelet renews the lease four times in this duration.
 		"nodeLeaseDurationSeconds": int(f.shape.Timing.LeaseDuration.Seconds()),
 		// A node that was lost is ready again after this time.
 		"nodeStatusUpdateFrequency": "2s", "nodeStatusReportFrequency": "1m",

@@ -49,7 +49,7 @@ const (
 	groupNodes = "system:nodes"
 )
 
-// makePKI makes missing certificates. Existing ones are in use and stay.
+// makePKI makes missing certificates. It keeps existing ones, which may be in use.
 func makePKI(pki string, s shape.Shape) error {
 	if err := os.MkdirAll(pki, 0o700); err != nil {
 		return err
@@ -87,8 +87,8 @@ func makePKI(pki string, s shape.Shape) error {
 	return ensureServiceAccountKey(filepath.Join(pki, serviceAccountName))
 }
 
-// apiServerIdentity has all addresses of the API server: the Service, its own, and the
-// gateway.
+// apiServerIdentity returns an identity with all addresses of the API server: the Service's, its
+// own, and the gateway's.
 func apiServerIdentity(s shape.Shape) Identity {
 	id := Identity{
 		Name: KubeAPIServer,

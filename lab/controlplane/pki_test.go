@@ -78,7 +78,7 @@ func TestKeysAreUnreadable(t *testing.T) {
 		}
 		info, err := entry.Info()
 		if err == nil && info.Mode().Perm() != 0o600 {
-			t.Errorf("%s has mode %s, want only its owner to read it", path, info.Mode())
+			t.Errorf("%s has mode %s, want -rw-------", path, info.Mode())
 		}
 		return err
 	})
