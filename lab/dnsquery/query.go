@@ -17,7 +17,7 @@ import (
 
 // Query is a question, and how to send it.
 type Query struct {
-	// Name is taken as it is: no search list is tried.
+	// Name is a full name: no search list is applied.
 	Name string
 	// Type is a type of records, by default A.
 	Type string
@@ -28,7 +28,7 @@ type Query struct {
 	Timeout time.Duration
 }
 
-// Answer is what a server answered.
+// Answer is the response of a server.
 type Answer struct {
 	Server             netip.AddrPort
 	Rcode              string

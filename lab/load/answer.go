@@ -35,7 +35,7 @@ func (e Endpoint) serves(service string) bool {
 	return false
 }
 
-// Answer is what an echo answers, as a line of JSON, in all protocols:
+// Answer is the answer of an echo. It is a line of JSON in all protocols:
 //
 //   - http: the body of GET /?id=ID,
 //   - tcp: the answer to the line ID, or "ID close" to have the connection closed
@@ -54,11 +54,11 @@ type Answer struct {
 // CloseWord after the ID asks an echo to close a TCP connection after its answer.
 const CloseWord = "close"
 
-// maxAnswer is the longest answer that is read. It fits into the buffer of a connection and
-// into a datagram.
+// maxAnswer is the longest valid answer. It fits into the buffer of a connection and into a
+// datagram.
 const maxAnswer = 4096
 
-// Line is the answer as it is sent.
+// Line encodes the answer.
 func (a Answer) Line() []byte {
 	var line bytes.Buffer
 	// Neither encoding strings nor writing to a buffer can fail.
@@ -66,7 +66,6 @@ func (a Answer) Line() []byte {
 	return line.Bytes()
 }
 
-// ParseAnswer reads an answer.
 func ParseAnswer(line []byte) (Answer, error) {
 	var a Answer
 	if len(line) > maxAnswer {

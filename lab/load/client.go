@@ -120,12 +120,12 @@ func (s *session) request(ctx context.Context, n int64) {
 	}
 	failure.Local, failure.To = conn.LocalAddr().String(), conn.peer
 	if err != nil {
-		_ = conn.Close() // it is broken already
+		_ = conn.Close() // already broken
 		fail(err)
 		return
 	}
-	// When ctx ends, a deadline in the past interrupts reading and writing. If it cannot be
-	// set, the request's own deadline comes in time.
+	// When ctx ends, a deadline in the past interrupts reading and writing. If setting it
+	// fails, the request's own deadline still applies.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(began) })
 	r := request{protocol: s.Plan.Protocol, id: fmt.Sprintf("%s-%d", s.name, n), last: !s.Plan.KeepAlive}
 	answer, reusable, err := conn.exchange(r)
@@ -145,7 +145,7 @@ func (s *session) request(ctx context.Context, n int64) {
 	}
 	took := now.Sub(began)
 	s.recorder.answered(now, s.Place, answer.Endpoint, took)
-	if took > s.Plan.Timeout/2 && !conn.again && sentTwice(conn.Conn) {
+	if took > s.Plan.Timeout/2 && !conn.retransmitted && hasRetransmitted(conn.Conn) {
 		s.recorder.update(now, func(r *Result) { r.Resent++ })
 	}
 	if reusable && running {
@@ -155,15 +155,15 @@ func (s *session) request(ctx context.Context, n int64) {
 	}
 }
 
-// isStopped reports whether the run was stopped. A connection can notice the deadline of
-// ctx before ctx does.
+// isStopped reports whether the run was stopped. It also compares the deadline with the time,
+// since a connection can notice the deadline of ctx before ctx does.
 func isStopped(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// connection takes an idle connection or opens one. A connection that is returned with an
-// error was idle and is broken.
+// connection takes an idle connection or opens one. If it returns both a connection and an error,
+// the connection was idle and is broken.
 func (s *session) connection(ctx context.Context, target netip.AddrPort) (*connection, error) {
 	deadline, _ := ctx.Deadline()
 	for {
@@ -178,7 +178,7 @@ func (s *session) connection(ctx context.Context, target netip.AddrPort) (*conne
 		if !errors.Is(err, io.EOF) {
 			return conn, err
 		}
-		_ = conn.Close() // the other side did already
+		_ = conn.Close() // the other side has closed it
 		s.recorder.update(time.Now(), func(r *Result) { r.Replaced++ })
 	}
 	network := "tcp"
@@ -190,10 +190,10 @@ func (s *session) connection(ctx context.Context, target netip.AddrPort) (*conne
 		return nil, err
 	}
 	conn := newConnection(dialled, target)
-	conn.again = sentTwice(dialled)
+	conn.retransmitted = hasRetransmitted(dialled)
 	s.recorder.update(time.Now(), func(r *Result) {
 		r.Connections++
-		if conn.again {
+		if conn.retransmitted {
 			r.Resent++
 		}
 	})
@@ -208,7 +208,7 @@ func sentTwice(conn net.Conn) bool {
 		return false
 	}
 	raw, err := socket.SyscallConn()
-	return err == nil && sentAgain(raw) > 0
+	return err == nil && countRetransmits(raw) > 0
 }
 
 func sentAgain(raw syscall.RawConn) (number uint32) {

@@ -66,12 +66,12 @@ func zones(dial DialFunc, names ...string) []Source {
 	return sources
 }
 
-func TestRequestsLeaveByTheSchedule(t *testing.T) {
+func TestRequestsFollowTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var mu sync.Mutex
 		var seen []time.Duration
-		dial := piped(func(conn net.Conn, id string) {
+		dial := dialPipe(func(conn net.Conn, id string) {
 			mu.Lock()
 			seen = append(seen, time.Since(start))
 			mu.Unlock()
@@ -83,41 +83,41 @@ func TestRequestsLeaveByTheSchedule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		balanced(t, r)
+		checkSums(t, r)
 		if r.Answered != 100 || r.Due != 100 || r.Connections != 100 {
 			t.Errorf("%d answers of %d over %d connections, want 100 of each", r.Answered, r.Due, r.Connections)
 		}
 		if len(seen) != 100 {
-			t.Fatalf("%d requests came, want 100", len(seen))
+			t.Fatalf("%d requests arrived, want 100", len(seen))
 		}
 		for i, at := range seen {
 			if off := (at - time.Duration(i)*20*time.Millisecond).Abs(); off > time.Microsecond {
-				t.Errorf("request %d came at %v, want %v", i, at, time.Duration(i)*20*time.Millisecond)
+				t.Errorf("request %d arrived at %v, want %v", i, at, time.Duration(i)*20*time.Millisecond)
 			}
 		}
 		if latency := r.Latency(); latency.Quantile(0) < 298*time.Millisecond || latency.Max() != 300*time.Millisecond {
 			t.Errorf("latency from %v to %v, want 300 ms", latency.Quantile(0), latency.Max())
 		}
 		if got := r.InZone(); got != 34./100 {
-			t.Errorf("in zone %v, want 0.34: that zone has the first and the last request", got)
+			t.Errorf("in zone %v, want 0.34: zone-a sends the first and the last request", got)
 		}
 	})
 }
 
 func TestASilentServiceTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dial := piped(func(net.Conn, string) {})
+		dial := dialPipe(func(net.Conn, string) {})
 		plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 10, Duration: time.Second, Timeout: 700 * time.Millisecond, KeepAlive: true}
 		start := time.Now()
 		r, err := Run(t.Context(), plan, zones(dial, "zone-a"), Watch{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		balanced(t, r)
+		checkSums(t, r)
 		if r.FailedAs(TimedOut) != 10 {
 			t.Errorf("failures %+v, want 10 timed out", r.Failures)
 		}
-		// The last one left after 900 ms, and took its 700.
+		// The last request is sent after 900 ms, and times out after 700 ms.
 		if took := time.Since(start); took != 1600*time.Millisecond {
 			t.Errorf("the run took %v, want 1.6 s", took)
 		}
@@ -130,7 +130,7 @@ func TestASilentServiceTimesOut(t *testing.T) {
 
 func TestConnectionsAreKeptUntilTheyFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dial := piped(func(conn net.Conn, id string) {
+		dial := dialPipe(func(conn net.Conn, id string) {
 			if strings.HasSuffix(id, "7") {
 				_ = conn.Close()
 				return
@@ -143,9 +143,9 @@ func TestConnectionsAreKeptUntilTheyFail(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		balanced(t, r)
+		checkSums(t, r)
 		if r.Due != 350 || r.FailedAs(Closed) != 34 || answered.Load() != r.Answered {
-			t.Errorf("%d requests with failures %+v, %d answers, of which %d were counted", r.Due, r.Failures, r.Answered, answered.Load())
+			t.Errorf("%d requests with failures %+v, %d answers, %d in Watch.Answered", r.Due, r.Failures, r.Answered, answered.Load())
 		}
 		if r.Connections != 2+34 {
 			t.Errorf("%d connections, want one for each zone and one after each failure", r.Connections)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// connection carries requests one after the other.
+// connection carries one request after the other.
 //
 // It implements HTTP itself, since net/http's client retries a request on a new connection
 // when a reused one fails, which would hide failures.
@@ -31,7 +31,7 @@ func newConnection(conn net.Conn, target netip.AddrPort) *connection {
 type request struct {
 	protocol Protocol
 	id       string
-	last     bool // no other follows
+	last     bool // the last request of its connection
 }
 
 // exchange sends a request and reads the answer. It returns a wrong answer too, as far as it was
@@ -46,7 +46,7 @@ func (c *connection) exchange(r request) (Answer, bool, error) {
 		return answer, false, &answerError{WrongAnswer, err.Error()}
 	}
 	if answer.ID != r.id {
-		return answer, false, &answerError{WrongAnswer, fmt.Sprintf("the answer is to request %q, this was %q", answer.ID, r.id)}
+		return answer, false, &answerError{WrongAnswer, fmt.Sprintf("the answer is to request %q, not to %q", answer.ID, r.id)}
 	}
 	c.peer = &answer.Endpoint
 	return answer, reusable && !answer.Last && !r.last, nil

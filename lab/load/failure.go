@@ -18,7 +18,7 @@ const (
 	Refused      Kind = "refused"
 	Reset        Kind = "reset"
 	TimedOut     Kind = "timed out"
-	Closed       Kind = "closed" // before the answer was whole
+	Closed       Kind = "closed" // before the answer was complete
 	Unreachable  Kind = "unreachable"
 	WrongAnswer  Kind = "wrong answer"
 	WrongService Kind = "wrong service"
@@ -27,16 +27,16 @@ const (
 
 var kinds = [...]Kind{Refused, Reset, TimedOut, Closed, Unreachable, WrongAnswer, WrongService, Other}
 
-// Failure is one failed request, with what is needed to find it in the kernel's connection
+// Failure is one failed request, with the addresses to find it in the kernel's connection
 // tracking.
 type Failure struct {
 	Time time.Time
 	Kind Kind
 	From Place
-	// To is the endpoint, if it is known from a wrong answer or from an earlier one over
-	// the same connection.
+	// To is the endpoint, if a wrong answer or an earlier answer over the same connection named
+	// it.
 	To *Endpoint
-	// Local is the address of this side, if the connection was opened.
+	// Local is the local address, if the connection was opened.
 	Local  string
 	Target string
 	After  time.Duration // since the request began
@@ -60,7 +60,7 @@ func kindOf(err error) Kind {
 		errs []error
 	}{
 		{Refused, []error{syscall.ECONNREFUSED}},
-		// EPIPE means that the reset came before the request was written.
+		// EPIPE means that the reset arrived before the request was written.
 		{Reset, []error{syscall.ECONNRESET, syscall.EPIPE}},
 		{TimedOut, []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, syscall.ETIMEDOUT}},
 		{Unreachable, []error{syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN}},
@@ -78,8 +78,8 @@ func kindOf(err error) Kind {
 	return Other
 }
 
-// isLocal reports whether a connection could not be opened because this side ran out of
-// ports, files or memory: then nothing was sent.
+// isLocal reports whether opening a connection failed because this machine ran out of ports,
+// files or memory. Then the request was not sent.
 func isLocal(err error) bool {
 	for _, target := range []error{syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, target) {

@@ -26,7 +26,7 @@ func serve(t *testing.T, handle func(*net.TCPConn)) netip.AddrPort {
 	return netip.MustParseAddrPort(listener.Addr().String())
 }
 
-// acceptAll accepts connections until the test ends, and closes all.
+// acceptAll accepts connections until the test ends, and closes them then.
 func acceptAll(t *testing.T, listener net.Listener, handle func(*net.TCPConn)) {
 	var handlers sync.WaitGroup
 	var mu sync.Mutex
@@ -173,8 +173,8 @@ func TestFailureKinds(t *testing.T) {
 		error    string // part of the kept error
 		known    bool   // the endpoint is
 	}{
-		{name: "http refused", protocol: HTTP, target: nobody(t, "tcp"), want: Refused, error: "connection refused"},
-		{name: "udp refused", protocol: UDP, target: nobody(t, "udp"), want: Refused, error: "connection refused"},
+		{name: "http refused", protocol: HTTP, target: unusedAddress(t, "tcp"), want: Refused, error: "connection refused"},
+		{name: "udp refused", protocol: UDP, target: unusedAddress(t, "udp"), want: Refused, error: "connection refused"},
 		{name: "tcp reset", protocol: TCP, target: serve(t, resetting), want: Reset, error: "reset"},
 		{name: "http timed out", protocol: HTTP, target: serve(t, silent), want: TimedOut, error: "timeout"},
 		{name: "udp timed out", protocol: UDP, target: serveDatagrams(t, func(string) []byte { return nil }), want: TimedOut, error: "timeout"},
@@ -232,7 +232,7 @@ func TestFailureKinds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			balanced(t, r)
+			checkSums(t, r)
 			if got := r.FailedAs(test.want); got == 0 || got != r.Due-r.Unsent.Total() || r.Answered != 0 {
 				t.Fatalf("%d of %d %s: %+v", got, r.Due, test.want, r.Failures)
 			}

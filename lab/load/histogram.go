@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Histogram counts durations in 128 buckets for each power of two, so that a quantile is
-// off by at most 1/256 or a nanosecond. Merging loses nothing. The zero value is empty.
+// Histogram counts durations in 128 buckets for each power of two, so that a quantile is off by
+// at most 1/256 or a nanosecond. Merging adds no error. The zero value is empty.
 type Histogram struct {
 	counts map[int]int64 // by bucket
 	count  int64
@@ -21,7 +21,7 @@ const (
 	buckets    = 1 << bucketBits // per power of two
 )
 
-// bucket is the number of a duration's bucket. Below 256 ns each duration has its own.
+// bucket returns the number of a duration's bucket. Below 256 ns each duration has its own.
 func bucket(d time.Duration) int {
 	shift := max(0, bits.Len64(uint64(d))-bucketBits-1)
 	return shift*buckets + int(uint64(d)>>shift)
@@ -33,7 +33,7 @@ func middle(b int) time.Duration {
 	return time.Duration(low + (1<<shift-1)/2)
 }
 
-// Record counts a duration. A negative one, after a change of the clock, counts as zero.
+// Record counts a duration. It counts a negative one, after a change of the clock, as zero.
 func (h *Histogram) Record(d time.Duration) {
 	d = max(d, 0)
 	if h.counts == nil {
@@ -65,8 +65,8 @@ func (h Histogram) Count() int64 { return h.count }
 // Max is the exact maximum; 0 if empty.
 func (h Histogram) Max() time.Duration { return h.max }
 
-// Quantile is the duration that the share q of all, from 0 to 1, does not exceed; 0 if
-// empty.
+// Quantile returns the duration that a share q of all durations, from 0 to 1, does not exceed. It
+// returns 0 if the histogram is empty.
 func (h Histogram) Quantile(q float64) time.Duration {
 	rank := min(max(int64(math.Ceil(q*float64(h.count))), 1), h.count)
 	var seen int64

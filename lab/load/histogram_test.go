@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// durations are of all sizes, not only large ones.
+// durations draws durations of all magnitudes. A uniform draw would give only long ones.
 func durations() *rapid.Generator[time.Duration] {
 	return rapid.Custom(func(t *rapid.T) time.Duration {
 		bits := rapid.IntRange(0, 62).Draw(t, "bits")

@@ -24,7 +24,7 @@ import (
 	"sync/atomic"
 )
 
-// Place is where a source runs.
+// Place is the pod, node and zone of a source.
 type Place struct {
 	Pod, Node, Zone string
 }
@@ -41,13 +41,13 @@ type DialFunc func(ctx context.Context, network, address string) (net.Conn, erro
 
 // Watch follows a run. All fields are optional.
 type Watch struct {
-	// Answered counts the answers of the run as they come.
+	// Answered counts the answers of the run as they arrive.
 	Answered *atomic.Int64
-	// Enough ends the sending when it is closed. Requests in flight are waited for.
+	// Enough stops sending when it is closed. The run still waits for requests in flight.
 	Enough <-chan struct{}
 }
 
-// job is a source's share of a plan: of every Of requests the one with number Index.
+// job is a source's share of a plan: request Index of every Of requests.
 type job struct {
 	Plan  Plan
 	Place Place
@@ -55,20 +55,20 @@ type job struct {
 	Of    int
 }
 
-// Run executes the plan, with its requests distributed evenly over the sources, and returns
-// when all are answered, failed or timed out. When ctx ends it sends no more and abandons
-// those in flight; that is no error.
+// Run executes the plan and distributes its requests evenly over the sources. It returns when all
+// requests have an answer or have failed. When ctx ends, it sends no more, abandons requests in
+// flight, and returns no error.
 func Run(ctx context.Context, plan Plan, sources []Source, watch Watch) (Result, error) {
 	plan = plan.withDefaults()
 	if err := plan.Validate(); err != nil {
 		return Result{}, err
 	}
 	if len(sources) == 0 {
-		return Result{}, errors.New("there is no source to send from; at least one is needed")
+		return Result{}, errors.New("there is no source; at least one is needed")
 	}
 	for _, source := range sources {
 		if source.Dial == nil {
-			return Result{}, fmt.Errorf("source %q has no Dial; each needs one", source.Pod)
+			return Result{}, fmt.Errorf("source %q has no Dial; each source needs one", source.Pod)
 		}
 	}
 	recorder := newRecorder(watch.Answered)

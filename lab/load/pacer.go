@@ -14,8 +14,8 @@ type pacer struct {
 	rate  float64 // of all sources
 	index int     // this source
 	of    int     // number of sources
-	count int64   // this source's requests
-	next  int64   // its next one
+	count int64   // number of this source's requests
+	next  int64   // this source's next request
 
 	patient bool
 }
@@ -42,10 +42,11 @@ const (
 	wait   action = iota // until the returned time
 	send                 // the request, which is late by the returned time
 	skip                 // the request, which is too late
-	finish               // nothing is left
+	finish               // no request is left
 )
 
-// step returns what to do now, and moves on to the next request unless that is to wait.
+// step returns the action for the next request, and moves on to the one after it, except when the
+// action is to wait.
 func (p *pacer) step(now time.Duration) (action, time.Duration) {
 	if p.next >= p.count {
 		return finish, 0

@@ -23,7 +23,7 @@ func TestPacersShareTheSchedule(t *testing.T) {
 			}
 		}
 		if all != plan.requests() {
-			t.Fatalf("the parts have %d requests, the plan %d", all, plan.requests())
+			t.Fatalf("the sources have %d requests, the plan has %d", all, plan.requests())
 		}
 	})
 }
@@ -51,7 +51,7 @@ func TestPacerIsNeverEarly(t *testing.T) {
 			case send:
 				sent++
 				if by > tolerance {
-					t.Fatalf("a request leaves %v late", by)
+					t.Fatalf("a request is sent %v late", by)
 				}
 			case skip:
 				skipped++

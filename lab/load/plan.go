@@ -20,12 +20,12 @@ const (
 
 // Plan says what to send.
 type Plan struct {
-	// Targets are used in turn. Several are for headless Services and for both families.
+	// Targets are used in turn: one for a cluster IP, several for endpoints or node ports.
 	Targets  []netip.AddrPort
 	Protocol Protocol // default HTTP
 	// Service is the Service that must answer, as name or namespace/name; empty means any.
 	Service string
-	// Rate is requests per second, from all sources together.
+	// Rate is the requests per second of all sources together.
 	Rate     float64
 	Duration time.Duration
 	// Patient sends every request, however late, to measure which endpoints answer and not how fast.
@@ -89,6 +89,6 @@ func (p Plan) Validate() error {
 }
 
 func (p Plan) requests() int64 {
-	const rounding = 1e-6 // 0.1 per second for 10 s is one, whatever a float64 makes of it
+	const rounding = 1e-6 // 0.1 per second for 10 s must be one, despite errors of float64
 	return int64(math.Floor(p.Rate*p.Duration.Seconds() + rounding))
 }

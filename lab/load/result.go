@@ -54,8 +54,8 @@ type Flow struct {
 	Answers int64
 }
 
-// Latency is the time from the start of a request, including opening the connection, to the
-// whole answer.
+// Latency has the times from the start of a request, including opening the connection, to the
+// complete answer.
 type Latency struct {
 	From      string // zone of the source
 	Histogram Histogram
@@ -142,7 +142,7 @@ type recorder struct {
 
 	mu  sync.Mutex
 	sum Result // without its slices
-	// In the keys of flows and failures the number is zero.
+	// The keys of flows and failures have zero for their counts.
 	flows     map[Flow]int64
 	latencies map[string]*Histogram // by the zone of the source
 	failures  map[FailureCount]int64
@@ -158,7 +158,7 @@ func newRecorder(answers *atomic.Int64) *recorder {
 	}
 }
 
-// update changes the sums, and extends the time of the result to now.
+// update changes the sums, and extends the time range of the result to now.
 func (r *recorder) update(now time.Time, change func(*Result)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +166,7 @@ func (r *recorder) update(now time.Time, change func(*Result)) {
 	change(&r.sum)
 }
 
-// extend extends the time of the result; the caller holds the lock.
+// extend extends the time range of the result. The caller holds the lock.
 func (r *recorder) extend(now time.Time) {
 	if r.sum.Start.IsZero() || now.Before(r.sum.Start) {
 		r.sum.Start = now

@@ -61,13 +61,13 @@ func measured() Result {
 	return r.result()
 }
 
-func measuredPlan() Plan {
+func examplePlan() Plan {
 	return Plan{Targets: []netip.AddrPort{netip.MustParseAddrPort("10.96.0.7:80")}, Protocol: HTTP, Service: "default/echo", Rate: 150, Duration: 10 * time.Second}
 }
 
 func TestTable(t *testing.T) {
-	plan := measuredPlan()
-	golden.Compare(t, "testdata/table.golden", Table(plan, 3, measured()))
+	plan := examplePlan()
+	golden.Compare(t, "testdata/table.golden", Table(plan, 3, exampleResult()))
 	empty := Plan{Protocol: UDP, KeepAlive: true, Rate: 0.5, Duration: time.Minute, Targets: plan.Targets}
 	golden.Compare(t, "testdata/empty.golden", Table(empty, 1, Result{}))
 }
