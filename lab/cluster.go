@@ -4,11 +4,11 @@
 // outlives the process that called Up. Open finds a running lab from its state folder, and
 // Down removes a lab, even an incomplete one.
 //
-// The packages below: shape describes a lab, image what its containers can run, state keeps
-// its files, process runs its processes, fabric is its network, controlplane runs etcd and
+// Its packages: shape describes a lab, image maps names of images to programs, state keeps its
+// files, process runs its processes, fabric is its network, controlplane runs etcd and
 // Kubernetes, cri runs containers, storage makes volumes, agent stands in for nodes without
-// network, program implements the images of containers, load sends requests, and dnsquery asks
-// DNS servers.
+// network, program implements the images of containers, release installs Vicinity's chart, load
+// sends requests, and dnsquery asks DNS servers.
 package lab
 
 import (
@@ -37,15 +37,15 @@ type Options struct {
 	// Program is the vicinity-lab program, which runs a lab's own processes; empty means this
 	// one.
 	Program string
-	// Kubernetes is the built lab/kubernetes; empty means the one that the lab was brought
-	// up with, or for a new lab vicinity-kubernetes beside Program, or
+	// Kubernetes is the built lab/kubernetes. Empty means the program that the lab was brought
+	// up with. For a new lab, empty means vicinity-kubernetes beside Program, or
 	// $VICINITY_KUBERNETES.
 	Kubernetes string
 	// Images are additional images of a new lab.
 	Images image.Map
 	// Log gets a line for each step; nil discards them.
 	Log io.Writer
-	// Keep leaves a lab that failed to come up.
+	// Keep keeps a lab that failed to come up.
 	Keep bool
 }
 
@@ -67,8 +67,8 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// kubernetes finds the built lab/kubernetes for a new lab. It follows links: later,
-// vicinity-kubernetes may link to another release.
+// kubernetes finds the built lab/kubernetes for a new lab. It resolves links, since
+// vicinity-kubernetes may later link to another release.
 func (o Options) kubernetes() (string, error) {
 	candidates := []string{o.Kubernetes}
 	if o.Kubernetes == "" {
@@ -136,7 +136,7 @@ func Open(name string, options Options) (*Cluster, error) {
 	return &Cluster{options: options, kubernetes: kubernetes, dir: dir, known: found}, nil
 }
 
-// loadUp reads the state of a lab. It is an error if the lab is not up.
+// loadUp reads the state of a lab. It fails if the lab is not up.
 func loadUp(dir state.Dir) (state.Lab, error) {
 	found, err := dir.Load()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -233,7 +233,7 @@ func (c *Cluster) internal(name string) []string {
 	return []string{c.options.Program, "internal", name, "--state", c.dir.Path()}
 }
 
-// lockWait is how long to wait for another command that changes the same lab.
+// lockWait is how long a command waits for another one that changes the same lab.
 const lockWait = time.Minute
 
 // lock prevents other commands from changing the lab, and reads what they have changed.

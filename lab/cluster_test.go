@@ -54,7 +54,7 @@ func TestChangesOfRemovedLab(t *testing.T) {
 		t.Errorf("stopping a node of a removed lab: %v", err)
 	}
 	if _, err := os.Stat(c.dir.Path()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder is there again: %v", err)
+		t.Errorf("the folder of the removed lab exists: %v", err)
 	}
 }
 

@@ -27,26 +27,26 @@ func isCutOff(node shape.Node, cuts fabric.Cuts) bool {
 	return cut && reach == fabric.Everything || slices.Contains(cuts.Nodes, node.Name)
 }
 
-// waitUnlessCutOff waits until the nodes are ready, except those that are cut off.
+// waitUnlessCutOff waits until the nodes are ready. It ignores nodes that are cut off.
 func (c *Cluster) waitUnlessCutOff(ctx context.Context, names ...string) error {
 	cuts, err := c.cuts()
 	if err != nil {
 		return err
 	}
-	var heard []string
+	var connected []string
 	for _, name := range names {
 		if node, ok := c.Shape().Node(name); ok && !isCutOff(node, cuts) {
-			heard = append(heard, name)
+			connected = append(connected, name)
 		}
 	}
-	if len(heard) == 0 {
+	if len(connected) == 0 {
 		return nil
 	}
 	client, err := c.Client()
 	if err != nil {
 		return err
 	}
-	return client.WaitNodes(ctx, true, heard...)
+	return client.WaitNodes(ctx, true, connected...)
 }
 
 func (c *Cluster) changeCuts(change func(*fabric.Fabric) error) error {

@@ -28,7 +28,7 @@ type DNSOptions struct {
 	// Kind decides the Corefile and the permissions of the server. The default is that of the lab's
 	// shape.
 	Kind shape.DNS
-	// Corefile replaces that of the kind, if it is not empty.
+	// Corefile replaces the Corefile of the kind, if it is not empty.
 	Corefile string
 }
 
@@ -116,7 +116,7 @@ func (c *Cluster) ConfigureDNS(ctx context.Context, o DNSOptions) error {
 	return nil
 }
 
-// waitDNS waits until the pods are those of the last change and answer all nodes.
+// waitDNS waits until only pods of the last change run, and they answer all nodes.
 func (c *Cluster) waitDNS(ctx context.Context, client *Client) error {
 	if err := client.WaitDeployment(ctx, dnsNamespace, dnsDeployment); err != nil {
 		return errors.Join(err, client.explainPods(ctx, dnsNamespace, dnsSelector))
@@ -223,7 +223,7 @@ func dnsManifests(s shape.Shape, o DNSOptions, version string) string {
 	).Replace(dnsTemplate)
 }
 
-// dnsRules are the least rights for a Corefile.
+// dnsRules returns the least RBAC rules with which a Corefile works.
 func dnsRules(kind shape.DNS, corefile string) string {
 	core := []string{"namespaces", "services"}
 	if verifiesPods.MatchString(corefile) {

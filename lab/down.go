@@ -17,7 +17,7 @@ func Down(ctx context.Context, name string, options Options) error {
 	if err != nil {
 		return err
 	}
-	// The rest of a lab may exist even if its folder was removed by hand.
+	// Other parts of the lab may exist even if its folder was removed by hand.
 	dir, err := state.Create(options.Root, name)
 	if err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// ListenTLS listens on a free port where the API server of a lab with a network reaches it, for
-// webhooks of tests. It verifies the certificate by authority, which is PEM.
+// ListenTLS listens on a free port that the API server of a lab with a network reaches, for
+// webhooks of tests. Clients verify its certificate by the authority, which is PEM.
 func (c *Cluster) ListenTLS() (listener net.Listener, authority []byte, err error) {
 	s := c.Shape()
 	ca, err := controlplane.OpenAuthority(c.dir.PKI(""))

@@ -24,7 +24,7 @@ import (
 // Via is the way to a Service.
 type Via string
 
-// The ways.
+// The values of Via.
 const (
 	// ViaClusterIP uses the cluster IP, or the endpoints of a headless Service.
 	ViaClusterIP Via = "cluster-ip"
@@ -34,7 +34,7 @@ const (
 	ViaEndpoints Via = "endpoints"
 )
 
-// Vias are all values of Via.
+// Vias returns all values of Via.
 func Vias() []Via { return []Via{ViaClusterIP, ViaNodePort, ViaEndpoints} }
 
 // LoadOptions say what to send, from where, to which Service.
@@ -45,14 +45,13 @@ type LoadOptions struct {
 	// IPv6 uses the Service's IPv6 address.
 	IPv6 bool
 	Via  Via
-	// Zones, Nodes and Selector choose the pods to send from, by default those with the
-	// image lab/client on all nodes. From is their namespace, by default that of the
-	// Service.
+	// Zones, Nodes and Selector choose the pods to send from, by default all pods with the
+	// image lab/client. From is their namespace, by default the Service's.
 	Zones, Nodes []string
 	Selector     string
 	From         string
 
-	// Plan is what to send; its targets and Service are filled in.
+	// Plan describes the requests. PlanLoad sets its targets and its Service.
 	Plan load.Plan
 }
 
@@ -130,10 +129,10 @@ func (c *Cluster) targets(ctx context.Context, service *corev1.Service, o LoadOp
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("way %q is unknown; it must be one of %v", o.Via, Vias())
+		return nil, fmt.Errorf("via %q is unknown; write one of %v", o.Via, Vias())
 	}
 	if len(targets) == 0 {
-		return nil, fmt.Errorf("the Service %s/%s has no %s address to send to by %s", o.Namespace, o.Service, familyName(o.IPv6), via)
+		return nil, fmt.Errorf("the Service %s/%s has no %s address to send to via %s", o.Namespace, o.Service, familyName(o.IPv6), via)
 	}
 	return targets, nil
 }
@@ -172,7 +171,7 @@ func familyName(ipv6 bool) string {
 	return "IPv4"
 }
 
-// addressesOf returns an address with a port, or nothing if it is of the other family.
+// addressesOf returns an address with a port, or nothing if it has the other family.
 func addressesOf(ipv6 bool, port uint16, text string) []netip.AddrPort {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Is6() != ipv6 {

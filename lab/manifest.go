@@ -31,9 +31,9 @@ var (
 	spread string
 )
 
-// EchoManifests are a Deployment of lab/echo, spread over zones and nodes, and a Service of
-// the same name for all protocols and families. Additional lines of YAML go into the
-// Service's spec.
+// EchoManifests returns a Deployment of lab/echo, spread over zones and nodes, and a Service of
+// the same name for all protocols and families. Additional lines of YAML go into the Service's
+// spec.
 func EchoManifests(name string, replicas int, spec ...string) string {
 	service := echoService
 	for _, line := range spec {
@@ -43,8 +43,8 @@ func EchoManifests(name string, replicas int, spec ...string) string {
 		Replace(service + "---\n" + spread + echoContainer)
 }
 
-// UnevenEchoManifests are an echo Service with a given number of endpoints in each zone, by
-// a Deployment for each.
+// UnevenEchoManifests returns an echo Service and a Deployment for each zone, with a given number
+// of endpoints.
 func UnevenEchoManifests(name string, numbers map[string]int) string {
 	text := strings.ReplaceAll(echoService, "$NAME", name)
 	for _, zone := range slices.Sorted(maps.Keys(numbers)) {
@@ -54,7 +54,7 @@ func UnevenEchoManifests(name string, numbers map[string]int) string {
 	return text
 }
 
-// ClientManifests are a Deployment of lab/client, spread over zones and nodes.
+// ClientManifests returns a Deployment of lab/client, spread over zones and nodes.
 func ClientManifests(name string, replicas int) string {
 	return strings.NewReplacer("$NAME", name, "$IMAGE", "client", "$REPLICAS", strconv.Itoa(replicas)).Replace(spread)
 }
@@ -62,7 +62,7 @@ func ClientManifests(name string, replicas int) string {
 // DemoEndpoints is the number of endpoints of the demo in each zone.
 const DemoEndpoints = 2
 
-// DemoManifests are the demo's namespace with an echo Service and a client in each zone.
+// DemoManifests returns the demo's namespace with an echo Service and a client in each zone.
 func DemoManifests(namespace string, zones int) string {
 	return "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + namespace + "}\n---\n" +
 		EchoManifests("echo", zones*DemoEndpoints) + "---\n" + ClientManifests("client", zones)

@@ -23,7 +23,7 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// StopNode disconnects a node: its heartbeats end, and nothing reaches it or its pods. It
+// StopNode disconnects a node: its heartbeats stop, and no traffic reaches it or its pods. It
 // does not wait for the cluster to notice.
 func (c *Cluster) StopNode(ctx context.Context, name string) error {
 	return c.disconnectNode(ctx, name, func() error {
@@ -55,7 +55,7 @@ func (c *Cluster) hasNetwork(name string) bool {
 	return found && !c.Shape().ControlPlaneOnly
 }
 
-// disconnectNode is changeNode for nodes without network, too.
+// disconnectNode is changeNode that also accepts nodes without network.
 func (c *Cluster) disconnectNode(ctx context.Context, name string, do func() error) error {
 	if !slices.ContainsFunc(c.Shape().FakeNodeList(), func(n shape.Node) bool { return n.Name == name }) {
 		return c.changeNode(ctx, name, do)
@@ -81,7 +81,7 @@ func (c *Cluster) changeNode(ctx context.Context, name string, do func() error) 
 }
 
 // AddNode adds a node in a new or existing zone, and waits until it is ready. It returns
-// the node with its defaults set. If it fails, the lab is as it was before.
+// the node with its defaults set. If it fails, it removes the node again.
 func (c *Cluster) AddNode(ctx context.Context, node shape.Node) (shape.Node, error) {
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *Cluster) AddNode(ctx context.Context, node shape.Node) (shape.Node, err
 		return shape.Node{}, err
 	}
 	if isCutOff(node, cuts) {
-		return shape.Node{}, fmt.Errorf("zone %q of node %q: it is cut off, and the node would not get ready; heal the zone first", node.Zone, node.Name)
+		return shape.Node{}, fmt.Errorf("zone %q of node %q is cut off, so the node would not become ready; heal the zone first", node.Zone, node.Name)
 	}
 	if err := c.bringUpNode(ctx, now, node); err != nil {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), removalTimeout)
@@ -184,7 +184,7 @@ func (c *Cluster) takeDownNode(ctx context.Context, node shape.Node, after shape
 		}
 		failed = append(failed, err)
 	}
-	// Otherwise a later node of this name would be stopped.
+	// Otherwise a later node of this name would start as stopped.
 	return errors.Join(append(failed, agent.StartNode(c.dir, node.Name))...)
 }
 
@@ -201,11 +201,11 @@ func (c *Cluster) waitForRuntime(ctx context.Context, node shape.Node) error {
 		if _, err := os.Stat(c.dir.Node(node.Name)); errors.Is(err, fs.ErrNotExist) || !running.Alive() || running.Paused() {
 			return "", nil
 		}
-		return "some are left", nil
+		return "some still run", nil
 	})
 }
 
-// Cordon sets whether pods can be scheduled to a node.
+// Cordon sets whether a node is unschedulable.
 func (c *Client) Cordon(ctx context.Context, node string, cordoned bool) error {
 	patch := fmt.Sprintf(`{"spec":{"unschedulable":%t}}`, cordoned)
 	_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: kube.FieldManager})
@@ -215,7 +215,7 @@ func (c *Client) Cordon(ctx context.Context, node string, cordoned bool) error {
 	return nil
 }
 
-// deletePods deletes the pods of a node without kubelet.
+// deletePods deletes the pods of a node whose kubelet has ended.
 func (c *Client) deletePods(ctx context.Context, node string) error {
 	pods, err := c.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
