@@ -32,7 +32,7 @@ func (f *Fabric) setNodeCut(name string, cut bool) error {
 // Reach says what a zone is cut off from.
 type Reach int
 
-// The reaches of a cut.
+// The values of Reach.
 const (
 	// OtherZones leaves the zone connected to the control plane, which is in no zone.
 	OtherZones Reach = iota
@@ -40,7 +40,7 @@ const (
 	Everything
 )
 
-// CutZone cuts a zone off from others, in place of an earlier cut of the zone.
+// CutZone cuts a zone off from others. It replaces an earlier cut of the zone.
 func (f *Fabric) CutZone(zone string, reach Reach) error {
 	return f.setZoneCut(zone, true, reach == Everything)
 }
@@ -80,13 +80,13 @@ func cutVerb(cut bool) string {
 
 // Cuts are the nodes and zones that are cut off.
 type Cuts struct {
-	// Nodes are those cut off by CutNode, in the order of the shape.
+	// Nodes are cut off by CutNode. They have the order of the shape.
 	Nodes []string
-	// Zones are those cut off by CutZone.
+	// Zones are cut off by CutZone.
 	Zones map[string]Reach
 }
 
-// Cuts returns what is cut off.
+// Cuts returns the nodes and zones that are cut off.
 func (f *Fabric) Cuts() (Cuts, error) {
 	var cutNodes, cutZones, cutControl []nftables.SetElement
 	err := f.inRules(func(conn *nftables.Conn, r rules) (err error) {
@@ -100,7 +100,7 @@ func (f *Fabric) Cuts() (Cuts, error) {
 		return err
 	})
 	if err != nil {
-		return Cuts{}, fmt.Errorf("reading what is cut off: %w", err)
+		return Cuts{}, fmt.Errorf("reading the cuts: %w", err)
 	}
 	cuts := Cuts{Zones: map[string]Reach{}}
 	for _, node := range f.shape.Nodes() {
@@ -129,7 +129,7 @@ type ZonePair struct {
 	From, To string
 }
 
-// Traffic is how many bytes the nodes of each zone, with their pods, have sent to nodes of
+// Traffic returns the bytes that the nodes of each zone, with their pods, have sent to nodes of
 // each zone since the lab came up. It does not count traffic inside a node, with the control
 // plane, or dropped by a cut. Pairs without traffic are missing.
 func (f *Fabric) Traffic() (map[ZonePair]uint64, error) {

@@ -6,8 +6,8 @@
 // zone, or dropped to simulate a failure. Traffic between pods of a node stays in the node's
 // namespace.
 //
-// All state is in the kernel: Open finds it again, and several commands can use it at once.
-// The caller's own network namespace is never changed: sockets are made on threads that
+// All state is in the kernel: Open finds it again, and several commands can use it at once. The
+// package never changes the caller's own network namespace: it makes sockets on threads that
 // enter a namespace of the lab.
 package fabric
 
@@ -115,8 +115,8 @@ func (f *Fabric) nodeNamespace(n shape.Node) string {
 	return shape.NodeNamespace(f.shape.Name, n.Index)
 }
 
-// The next hops for IPv6, the same on all links: unlike IPv4, IPv6 answers only for
-// addresses on the link itself.
+// The next hop for IPv6 is the same on all links. Unlike in IPv4, the kernel answers neighbour
+// discovery only for addresses of the link itself, so it needs an address on the link.
 var (
 	uplinkV6 = netip.MustParseAddr("fe80::1")
 	linkV6   = netip.MustParsePrefix("fe80::1/64")
@@ -169,7 +169,7 @@ func (f *Fabric) addNode(node shape.Node) error {
 	return nil
 }
 
-// firstLinkIndex is far from the numbers that the kernel assigns to links.
+// firstLinkIndex is far above the indices that the kernel assigns to links.
 const firstLinkIndex = 1000
 
 func (f *Fabric) linkNode(node shape.Node) error {
@@ -218,8 +218,8 @@ func (f *Fabric) removeNode(node shape.Node) error {
 	if err := f.removeNodeRules(node); err != nil {
 		return err
 	}
-	// Removing one end of the link removes the other at once, while a namespace takes its
-	// time.
+	// Removing one end of the link removes the other at once. Removing only the namespace would
+	// remove it later.
 	err := withHandleIn(f.namespace(), func(handle *netlink.Handle) error {
 		return removeLink(handle, shape.NodeLink(node.Index))
 	})
@@ -276,8 +276,8 @@ func (f *Fabric) RemovePod(nodeName, id string) error {
 	return nil
 }
 
-// zoneID is the number of a zone in the rules. It is derived from the name, so that it
-// stays the same when all nodes of a zone are replaced.
+// zoneID returns the number of a zone in the rules. It is derived from the name, so that it stays
+// the same when all nodes of a zone are replaced.
 func zoneID(zone string) uint32 {
 	hash := fnv.New32a()
 	hash.Write([]byte(zone))

@@ -23,7 +23,7 @@ import (
 // deadline limits the wait for what must happen.
 const deadline = 5 * time.Second
 
-// testShape is the default shape, under a name that no user's lab has.
+// testShape returns the default shape with a name that no user's lab has.
 func testShape() shape.Shape {
 	s := shape.Default()
 	s.Name = fmt.Sprintf("test%d", os.Getpid())
@@ -70,7 +70,7 @@ func hostNetwork(t *testing.T) string {
 		}
 		fmt.Fprintln(&text, link.Name, link.Flags, addrs)
 	}
-	// /proc/self shows the main thread, which must not have moved either.
+	// /proc/self shows the main thread, which must not have changed its namespace either.
 	for _, file := range []string{
 		"/proc/self/net/route", "/proc/self/net/ipv6_route",
 		"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/conf/all/rp_filter",

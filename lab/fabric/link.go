@@ -13,16 +13,16 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// linkSpec describes a link between two namespaces. The upper one routes for the lower one,
-// whose default route leads there.
+// linkSpec describes a link between two namespaces. The upper one routes for the lower one: the
+// lower one's default route leads to it.
 type linkSpec struct {
 	upper, upperName string
-	// upperIndex is the interface index of the upper end; 0 lets the kernel choose. If both
-	// ends have the same index, the kernel takes up to a second to notice that the link is
-	// up.
+	// upperIndex is the interface index of the upper end. If it is 0, the kernel chooses. If
+	// both ends had the same index, the kernel would take up to a second to notice that the link
+	// is up.
 	upperIndex       int
 	lower, lowerName string
-	// upperAddrs are addresses on another device of the upper namespace, used as source
+	// upperAddrs are addresses of another device of the upper namespace. They serve as source
 	// addresses. lowerAddrs are assigned to the lower end.
 	upperAddrs, lowerAddrs []netip.Addr
 }
@@ -97,7 +97,7 @@ func makeLink(spec linkSpec) error {
 	})
 }
 
-// mtu is that of most clouds' networks.
+// mtu is the MTU of most clouds' networks.
 const mtu = 1500
 
 func removeLink(handle *netlink.Handle, name string) error {
@@ -117,7 +117,7 @@ func removeLink(handle *netlink.Handle, name string) error {
 func addAddr(handle *netlink.Handle, device netlink.Link, prefix netip.Prefix) error {
 	addr := &netlink.Addr{IPNet: ipNet(prefix)}
 	if prefix.Addr().Is6() {
-		// No duplicate detection: the address can be used at once.
+		// Without duplicate address detection the address can be used at once.
 		addr.Flags = unix.IFA_F_NODAD
 	}
 	if err := handle.AddrReplace(device, addr); err != nil {
@@ -129,8 +129,8 @@ func addAddr(handle *netlink.Handle, device netlink.Link, prefix netip.Prefix) e
 type route struct {
 	link netlink.Link
 	to   netip.Prefix
-	// via is the next hop, if any; from is the source address, unless the kernel chooses
-	// it.
+	// via is the next hop, if any. from is the source address. If it is missing, the kernel
+	// chooses.
 	via, from netip.Addr
 }
 
@@ -138,7 +138,7 @@ func addRoute(handle *netlink.Handle, r route) error {
 	made := &netlink.Route{LinkIndex: r.link.Attrs().Index, Dst: ipNet(r.to)}
 	if r.via.IsValid() {
 		made.Gw = r.via.AsSlice()
-		// The next hop is reachable only through this link, not by another route.
+		// The next hop is on this link, and no other route leads to it.
 		made.SetFlag(netlink.FLAG_ONLINK)
 	} else {
 		made.Scope = netlink.SCOPE_LINK
@@ -161,7 +161,7 @@ func ipNet(prefix netip.Prefix) *net.IPNet {
 
 func hostPrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
 
-// sameFamily returns the first address of the same family as another.
+// sameFamily returns the first address that has the family of another one.
 func sameFamily(addrs []netip.Addr, other netip.Addr) netip.Addr {
 	for _, addr := range addrs {
 		if addr.Is4() == other.Is4() {

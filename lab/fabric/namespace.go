@@ -15,8 +15,8 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// InNamespace calls a function on a thread in a named network namespace. Sockets that it
-// opens stay in the namespace. Goroutines that it starts are not in it.
+// InNamespace calls a function on a thread in a named network namespace. Sockets that the
+// function opens stay in the namespace. Goroutines that it starts are not in the namespace.
 func InNamespace(name string, f func() error) error {
 	return process.OnThread(func() error {
 		namespace, err := netns.GetFromPath(shape.NamespacePath(name))
@@ -94,8 +94,8 @@ func makeNamespace(name string, f func(*netlink.Handle) error) error {
 	})
 }
 
-// prepareFolder makes the folder of named namespaces as ip netns does: as a shared mount,
-// so that removing a namespace removes it from other mount namespaces too.
+// prepareFolder makes the folder of named namespaces a shared mount, as ip netns does. Removing a
+// namespace then also removes it from other mount namespaces.
 func prepareFolder() error {
 	const folder = shape.NamespaceFolder
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -106,7 +106,7 @@ func prepareFolder() error {
 		if err == nil {
 			return nil
 		}
-		// It is not a mount point yet.
+		// The folder is not a mount point yet.
 		if try > 0 || !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("sharing the mounts in %s: %w", folder, withRemedy(err))
 		}
@@ -144,7 +144,7 @@ func removeNamespace(name string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if err == nil {
-			continue // one may lie on another
+			continue // another mount may be below
 		}
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 			break // not a mount
@@ -170,7 +170,7 @@ func withRemedy(err error) error {
 	return err
 }
 
-// Check reports as an error, with a remedy, why a lab with a network cannot be made here.
+// Check returns an error with a remedy if this machine cannot make a lab with a network.
 func Check() error {
 	return process.OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

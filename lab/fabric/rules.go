@@ -44,9 +44,8 @@ import (
 //		}
 //	}
 //
-// FROM is iifname map @zones, and TO is oifname map @zones. What is dropped is dropped
-// without a word, as in a network that is cut. The state of cuts is in the sets, where
-// any command finds it.
+// FROM is iifname map @zones, and TO is oifname map @zones. Packets are dropped silently, as in a
+// network that is cut. The sets hold the state of cuts, so that any command finds it.
 
 var table = nftables.Table{Family: nftables.TableFamilyINet, Name: "vicinity-lab"}
 
@@ -142,8 +141,8 @@ func addRules(conn *nftables.Conn, r rules) error {
 			Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{&expr.Counter{}},
 		}}),
 	)
-	// IPv6 finds neighbours by packets that pass these chains. Dropping them would turn
-	// silent loss into errors for the sender.
+	// Packets of IPv6 neighbour discovery pass these chains. If they were dropped, senders would
+	// get errors instead of silent loss.
 	neighbours := rule(neighbourDiscovery(), accept())
 	chain("input", nftables.ChainHookInput,
 		neighbours,

@@ -7,16 +7,16 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// Slots hands out the numbers of a node's pods, from which their addresses follow. It
-// reuses a freed number as late as possible: kernels still track connections of its last
-// pod.
+// Slots hands out the numbers of a node's pods. A pod's addresses are derived from its number. It
+// reuses a freed number as late as possible, since the kernel still tracks connections of the
+// last pod with the number.
 type Slots struct {
 	mu   sync.Mutex
 	used [256]bool
 	last int
 }
 
-// The first address of a node's range is the node's own end of its links to pods.
+// The first address of a node's range is for the node's own end of its links to pods.
 const (
 	firstSlot = 2
 	lastSlot  = firstSlot + shape.MaxPods - 1
@@ -38,7 +38,7 @@ func (s *Slots) Take() (int, error) {
 	return 0, fmt.Errorf("all %d pod addresses of the node are taken", lastSlot-firstSlot+1)
 }
 
-// Hold reserves the number of a pod that already has one.
+// Hold reserves the number that a pod already has.
 func (s *Slots) Hold(slot int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

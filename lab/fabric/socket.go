@@ -98,8 +98,7 @@ func connect(ctx context.Context, socket *os.File, remote unix.Sockaddr) error {
 	return errors.Join(failed, err)
 }
 
-// Listen listens on an address in a network namespace, in which accepted connections are
-// too.
+// Listen listens on an address in a network namespace. Accepted connections are in it, too.
 func Listen(namespace, network, address string) (net.Listener, error) {
 	var listener net.Listener
 	err := InNamespace(namespace, func() (err error) {
