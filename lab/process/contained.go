@@ -10,9 +10,9 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// FindContained finds a process in a container of a lab by its program and a variable in
-// its environment; the process leads its session and has no record. Without one the error
-// is ErrNotFound. Messages use the given name.
+// FindContained finds a process in a container of a lab by its program and a variable in its
+// environment. The process leads its session and has no record. If no process matches, the error
+// is ErrNotFound. The name is for messages.
 func FindContained(d state.Dir, name, program, variable string) (*Process, error) {
 	all, err := pids()
 	if err != nil {
@@ -23,7 +23,7 @@ func FindContained(d state.Dir, name, program, variable string) (*Process, error
 			continue
 		}
 		stat, err := ReadStat(pid)
-		// It may have ended in the meantime.
+		// The process may have ended in the meantime.
 		if err != nil || stat.Ended() || stat.Session != pid {
 			continue
 		}

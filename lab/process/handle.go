@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handle is a descriptor of a process. Its signals never reach another process that gets
-// the same number later.
+// handle is a descriptor of a process. Its signals never reach a later process with the same
+// number.
 type handle struct {
 	pid  int
 	file *os.File
 }
 
-// openHandle opens a handle on the process with a number, if wanted reports true once the
-// handle is open; otherwise it returns nil.
-func openHandle(pid int, wanted func() bool) (*handle, error) {
+// openHandle opens a handle on the process with a number. It calls isWanted when the handle is
+// open, and returns nil if that is false or the process has ended.
+func openHandle(pid int, isWanted func() bool) (*handle, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
 		return nil, nil
@@ -27,15 +27,15 @@ func openHandle(pid int, wanted func() bool) (*handle, error) {
 		return nil, fmt.Errorf("opening process %d: %w; this needs Linux 5.10", pid, err)
 	}
 	h := &handle{pid: pid, file: os.NewFile(uintptr(fd), fmt.Sprintf("process %d", pid))}
-	if !wanted() {
+	if !isWanted() {
 		h.close()
 		return nil, nil
 	}
 	return h, nil
 }
 
-// AwaitEnd waits until the process with a number has ended. It does not wait unless isWanted
-// reports, once the number can no longer pass to another process, that it is the right one.
+// AwaitEnd waits until the process with a number has ended. It calls isWanted when another process
+// can no longer get the number, and does not wait if that is false.
 func AwaitEnd(ctx context.Context, pid int, isWanted func() bool) error {
 	h, err := openHandle(pid, isWanted)
 	if err != nil || h == nil {
@@ -47,7 +47,7 @@ func AwaitEnd(ctx context.Context, pid int, isWanted func() bool) error {
 
 func (h *handle) close() { _ = h.file.Close() }
 
-// signal sends a signal; it is no error if the process has ended.
+// signal sends a signal. It returns nil if the process has ended.
 func (h *handle) signal(signal unix.Signal) error {
 	raw, err := h.file.SyscallConn()
 	if err != nil {
@@ -63,7 +63,7 @@ func (h *handle) signal(signal unix.Signal) error {
 	return nil
 }
 
-// wait waits for the process to end, which makes its descriptor readable.
+// wait waits until the process ends: then its descriptor becomes readable.
 func (h *handle) wait(ctx context.Context) error {
 	raw, err := h.file.SyscallConn()
 	if err != nil {
@@ -87,15 +87,14 @@ func (h *handle) wait(ctx context.Context) error {
 	return errors.Join(err, polled)
 }
 
-// terminate asks the process to end, and kills it after the grace period or when the
-// context ends.
+// terminate sends SIGTERM, and kills the process after the grace period or when the context ends.
 func (h *handle) terminate(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
 		if err := h.signal(unix.SIGTERM); err != nil {
 			return err
 		}
-		patient, cancel := context.WithTimeout(ctx, grace)
-		err := h.wait(patient)
+		graceful, cancel := context.WithTimeout(ctx, grace)
+		err := h.wait(graceful)
 		cancel()
 		if err == nil {
 			return nil

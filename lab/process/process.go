@@ -1,14 +1,13 @@
 // Package process starts programs that outlive the command that started them, and finds
 // them again.
 //
-// A process of a lab has a session of its own, writes to a log, and has a record in the
-// state folder: its number and start time, so that a later process with the same number is
-// not mistaken for it. Since a record can be lost when a command is killed, each process
-// also has a marker in its environment. Strays finds processes by the marker, so StopAll
-// ends everything that a lab started.
+// A process of a lab has its own session and log, and a record in the state folder. The record
+// has its number and start time, so that a later process with the same number is not mistaken for
+// it. A record can be lost when a command is killed, so each process also has a marker in its
+// environment. Strays finds processes by the marker, so StopAll ends all processes that a lab
+// started.
 //
-// A process can be put into a network namespace by system calls alone, on a thread that
-// ends afterwards.
+// The package enters namespaces on a thread that ends afterwards.
 package process
 
 import (
@@ -30,20 +29,20 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// ErrNotFound means that a lab has no process of a name.
+// ErrNotFound means that a lab has no process with a name.
 var ErrNotFound = errors.New("there is no such process")
 
 // Spec describes a process to start.
 type Spec struct {
-	// Name is that of the process' record and log.
+	// Name is the name of the process' record and log.
 	Name string
 	// Args are the program and its arguments.
 	Args []string
-	// Env is the environment without the marker. Nil is that of this process.
+	// Env is the environment without the marker. Nil means this process' environment.
 	Env []string
-	// Namespace is the network namespace to run in; empty is that of this process.
+	// Namespace is the network namespace to run in. Empty means this process' namespace.
 	Namespace string
-	// Mounts is the path of the mount namespace to run in; empty is that of this process.
+	// Mounts is the path of the mount namespace to run in. Empty means this process' namespace.
 	Mounts string
 }
 
@@ -54,20 +53,20 @@ type Process struct {
 	Args      []string  `json:"args"`
 	Namespace string    `json:"namespace,omitempty"`
 	Started   time.Time `json:"started"`
-	// StartTicks is the start time since the boot with the id Boot. Together with PID they
-	// identify the process.
+	// StartTicks is the start time since the boot with the id Boot. PID, StartTicks and Boot
+	// together identify the process.
 	StartTicks uint64 `json:"startTicks"`
 	Boot       string `json:"boot"`
 
 	dir state.Dir
-	// reaped is closed when a child of this process has ended; nil if it is no child.
+	// reaped is closed when the process has been reaped. It is nil unless this process started it.
 	reaped chan struct{}
 }
 
 // Marker is the entry in the environment of each process of a lab.
 func Marker(d state.Dir) string { return "VICINITY_LAB=" + d.Path() }
 
-// Start starts a process and records it. Each name stands for one process at a time.
+// Start starts a process and records it. It fails if a process with the same name runs.
 func Start(d state.Dir, spec Spec) (*Process, error) {
 	if err := spec.validate(); err != nil {
 		return nil, err
@@ -97,15 +96,14 @@ func Start(d state.Dir, spec Spec) (*Process, error) {
 		Name: spec.Name, PID: cmd.Process.Pid, Args: spec.Args, Namespace: spec.Namespace, Started: time.Now().UTC(),
 		dir: d, reaped: make(chan struct{}),
 	}
-	// Before the child is reaped, so that its number and start time are still valid if it
-	// has ended.
+	// Before the child is reaped: even if it has ended, its number and start time are still valid.
 	err = p.record()
 	go func() {
 		_ = cmd.Wait() // how it ended is in its log
 		close(p.reaped)
 	}()
 	if err != nil {
-		// A process without record could not be found again.
+		// Without a record, Find cannot find the process.
 		return nil, errors.Join(fmt.Errorf("recording %s: %w", spec.Name, err), p.Kill(context.Background()))
 	}
 	return p, nil
@@ -137,7 +135,7 @@ func (p *Process) record() error {
 	return state.WriteFile(p.dir.Record(p.Name), append(data, '\n'), 0o600)
 }
 
-// Find finds a process by its record; it may have ended. Without a record the error is
+// Find finds a process by its record. The process may have ended. Without a record the error is
 // ErrNotFound.
 func Find(d state.Dir, name string) (*Process, error) {
 	data, err := os.ReadFile(d.Record(name))
@@ -172,7 +170,7 @@ func (p *Process) Paused() bool {
 	return ok && stat.State == 'T'
 }
 
-// stat reads the state of the process, if the number is still its own.
+// stat reads the state of the process. It reports false if another process has its number.
 func (p *Process) stat() (Stat, bool) {
 	stat, err := ReadStat(p.PID)
 	if err != nil || stat.StartTicks != p.StartTicks {
@@ -192,9 +190,9 @@ func (p *Process) open() (*handle, error) {
 
 const killWait = 10 * time.Second
 
-// Stop asks the process to end, and kills it after the grace period or when the context
-// ends. It kills what is left of its session and removes the record. Stopping a process
-// that has ended does the same.
+// Stop terminates the process, and kills it after the grace period or when the context ends. Then
+// it kills the other processes of its session, and removes the record, even if the process has
+// ended before.
 func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	handle, err := p.open()
 	if err != nil {
@@ -202,7 +200,7 @@ func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	}
 	if handle != nil {
 		defer handle.close()
-		// A paused process does not receive signals.
+		// A paused process handles no SIGTERM.
 		if grace > 0 && p.Paused() {
 			if err := p.Resume(); err != nil {
 				return err
@@ -223,9 +221,9 @@ func (p *Process) cleanUp() error {
 		<-p.reaped
 	}
 	if err := p.killSession(); err != nil {
-		return fmt.Errorf("stopping what %s started: %w", p.Name, err)
+		return fmt.Errorf("stopping the session of %s: %w", p.Name, err)
 	}
-	// Another process may have been started under this name.
+	// A newer process may have the record of this name.
 	if found, err := Find(p.dir, p.Name); err == nil && found.PID == p.PID && found.StartTicks == p.StartTicks {
 		if err := os.Remove(p.dir.Record(p.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing the record of %s: %w", p.Name, err)
@@ -279,9 +277,8 @@ func (p *Process) pause() error {
 	if err := handle.signal(unix.SIGSTOP); err != nil {
 		return err
 	}
-	// A process that is forking stops only once its child has started its program, which it
-	// never would if the child were stopped first: so the process is stopped before its
-	// group.
+	// The process stops before its group: a process that is forking stops only when its child
+	// has started its program. If the child were stopped first, it would never start it.
 	for deadline := time.Now().Add(pauseWait); !p.Paused(); time.Sleep(pauseTick) {
 		if !p.Alive() {
 			return p.errEnded()

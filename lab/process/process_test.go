@@ -22,7 +22,7 @@ import (
 // deadline limits the wait for what must happen.
 const deadline = 10 * time.Second
 
-// newDir is a state folder whose processes end with the test.
+// newDir returns a state folder whose processes end with the test.
 func newDir(t *testing.T) state.Dir {
 	t.Helper()
 	d, err := state.Create(t.TempDir(), "test")
@@ -47,7 +47,7 @@ func shell(t *testing.T, d state.Dir, name, script string) *process.Process {
 	return p
 }
 
-// waitFor waits until something holds.
+// waitFor waits until a condition holds.
 func waitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -63,8 +63,8 @@ func waitFor(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// logged waits until a log holds a text.
-func logged(t *testing.T, path, text string) {
+// waitLog waits until a log has a text.
+func waitLog(t *testing.T, path, text string) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%q in %s", text, filepath.Base(path)), func() bool {
 		content, err := os.ReadFile(path)
@@ -84,7 +84,7 @@ func strays(t *testing.T, d state.Dir) []int {
 func TestStopKillsAfterGrace(t *testing.T) {
 	d := newDir(t)
 	p := shell(t, d, "deaf", `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
-	logged(t, d.Log("deaf"), "ready")
+	waitLog(t, d.Log("deaf"), "ready")
 	if err := p.Stop(t.Context(), 50*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestStopKillsAfterGrace(t *testing.T) {
 
 	// The end of the context ends the grace.
 	p = shell(t, d, "deaf", `trap '' TERM; echo again; while :; do sleep 0.01; done`)
-	logged(t, d.Log("deaf"), "again")
+	waitLog(t, d.Log("deaf"), "again")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.Stop(ctx, time.Hour); err != nil {

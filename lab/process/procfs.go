@@ -18,10 +18,10 @@ type Stat struct {
 	StartTicks uint64
 }
 
-// Ended reports whether the process is a zombie or gone.
+// Ended reports whether the process is a zombie or dead.
 func (s Stat) Ended() bool { return s.State == 'Z' || s.State == 'X' }
 
-// ReadStat reads the status of the process that has a number now.
+// ReadStat reads the status of the process that currently has a number.
 func ReadStat(pid int) (Stat, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -30,8 +30,8 @@ func ReadStat(pid int) (Stat, error) {
 	return parseStat(data)
 }
 
-// parseStat reads /proc/PID/stat. Its second field is a name in parentheses that may hold
-// anything, so fields are counted from the end of that.
+// parseStat parses /proc/PID/stat. Its second field is a name in parentheses that may contain any
+// character, so fields are counted from the last parenthesis.
 func parseStat(data []byte) (Stat, error) {
 	const (
 		stateField   = 3

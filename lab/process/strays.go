@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// Strays finds all processes of a lab, recorded or not: those with its marker, and those in
-// the given network namespaces, but not this process.
+// Strays finds all processes of a lab, recorded or not, by its marker and by the given network
+// namespaces. It leaves out this process.
 func Strays(d state.Dir, namespaces ...string) ([]int, error) {
 	belongs, err := ownedBy(d, namespaces)
 	if err != nil {
@@ -43,7 +43,7 @@ func hasMarker(d state.Dir, pid int) bool {
 }
 
 func insideOf(namespaces []string) (func(pid int) bool, error) {
-	// A namespace is a file with a number on a device.
+	// A namespace is identified by device and inode number.
 	type inode struct{ device, number uint64 }
 	inodeOf := func(path string) (inode, error) {
 		info, err := os.Stat(path)
@@ -75,7 +75,7 @@ func insideOf(namespaces []string) (func(pid int) bool, error) {
 	}, nil
 }
 
-// StopAll kills all processes of a lab, as Strays finds them, and removes their records.
+// StopAll kills all processes that Strays finds, and removes their records.
 func StopAll(d state.Dir, namespaces ...string) error {
 	belongs, err := ownedBy(d, namespaces)
 	if err != nil {
@@ -97,7 +97,7 @@ func StopAll(d state.Dir, namespaces ...string) error {
 	return nil
 }
 
-// killAll kills processes until there are none, since one may start another before it is
+// killAll kills processes until none is left, since a process may start another before it is
 // killed.
 func killAll(wanted func(pid int) bool) error {
 	for {

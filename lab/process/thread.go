@@ -35,14 +35,13 @@ func start(cmd *exec.Cmd, spec Spec) error {
 	})
 }
 
-// OnThread calls a function on a thread of its own, which ends afterwards: the function may
-// move the thread to other namespaces.
+// OnThread calls a function on a new thread that ends afterwards, so that the function may move the
+// thread to other namespaces.
 func OnThread(f func() error) error {
 	done := make(chan error)
 	go func() {
-		// A goroutine that ends with its thread locked ends the thread, except for the main
-		// thread, which represents the process in /proc and must not be changed: then use
-		// another one.
+		// A goroutine that ends while locked to its thread ends the thread. The main thread would
+		// not end. It represents the process in /proc and must not be changed, so use another one.
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
 			defer runtime.UnlockOSThread()
@@ -54,8 +53,8 @@ func OnThread(f func() error) error {
 	return <-done
 }
 
-// Enter moves this thread into the namespace of a file, of one of the kinds CLONE_NEW….
-// Call it within OnThread.
+// Enter moves this thread into the namespace at a path. The kind is one of CLONE_NEW…. Call it
+// within OnThread.
 func Enter(path string, kind int) error {
 	namespace, err := os.Open(path)
 	if err != nil {
@@ -68,9 +67,10 @@ func Enter(path string, kind int) error {
 	return nil
 }
 
-// EnterMounts moves this thread into the mount namespace of a file. Call it within OnThread.
+// EnterMounts moves this thread into the mount namespace at a path. Call it within OnThread.
 func EnterMounts(path string) error {
-	// Threads share their root otherwise, which a mount namespace does not allow.
+	// Threads share their root and working directory by default. The kernel lets no such thread
+	// change its mount namespace.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("entering namespace %s: %w", path, err)
 	}
