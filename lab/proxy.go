@@ -53,8 +53,8 @@ func (c *Cluster) proxyNode(component string) (shape.Node, bool) {
 	return c.Shape().Node(name)
 }
 
-// findProxy finds the process of a node's vicinity-proxy. The error is process.ErrNotFound
-// if none runs.
+// findProxy finds the process of a node's vicinity-proxy. The error is process.ErrNotFound if it
+// does not run.
 func (c *Cluster) findProxy(node shape.Node) (*process.Process, error) {
 	return process.FindContained(c.dir, proxyImage+"-"+node.Name, proxyImage, cri.NodeVariable(node.Name))
 }

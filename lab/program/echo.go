@@ -38,7 +38,7 @@ type echo struct {
 	closing bool              // new ones are refused
 }
 
-// lastCall is how long answers in flight may take after the drain time.
+// lastCall limits how long answers in flight may take after the drain time.
 const lastCall = time.Second
 
 func runEcho(ctx context.Context, p *process) error {
@@ -81,7 +81,7 @@ func runEcho(ctx context.Context, p *process) error {
 
 // listen opens and serves all ports. A later failure is sent to the channel.
 func (e *echo) listen(p *process, host string, ports [3]string) (failed <-chan error, err error) {
-	// Not bound to a context: the sockets must exist until the drain time is over.
+	// Without the run's context: the sockets must stay open during the drain time.
 	var config net.ListenConfig
 	at := func(port string) string { return net.JoinHostPort(host, port) }
 	listener, err := config.Listen(context.Background(), "tcp", at(ports[0]))
@@ -114,7 +114,7 @@ func (e *echo) answer(protocol load.Protocol, client, id string, last bool) []by
 	return load.Answer{Endpoint: e.self, Protocol: protocol, Client: client, ID: id, Last: last}.Line()
 }
 
-// handler answers any path but that of readiness.
+// handler serves readiness at /readyz, and answers any other path.
 func (e *echo) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -142,12 +142,12 @@ func (e *echo) serveTCP() {
 			return
 		}
 		if err != nil {
-			// The client has gone, or there are too many open files for a moment.
+			// The client has closed the connection, or too many files are open for a moment.
 			time.Sleep(5 * time.Millisecond)
 			continue
 		}
 		if !e.trackConn(conn) {
-			_ = conn.Close() // it came too late
+			_ = conn.Close() // accepted too late
 			continue
 		}
 		e.tasks.Go(func() {
@@ -155,7 +155,7 @@ func (e *echo) serveTCP() {
 			e.mu.Lock()
 			delete(e.conns, conn)
 			e.mu.Unlock()
-			_ = conn.Close() // everything was written
+			_ = conn.Close() // all answers are written
 		})
 	}
 }
@@ -189,9 +189,9 @@ func (e *echo) serveUDP() {
 			if e.isClosing() {
 				return
 			}
-			continue // an earlier answer could not be delivered
+			continue // the error is about an earlier answer
 		}
-		// On a socket for both families the kernel maps IPv4 to IPv6.
+		// A socket for both families has IPv4 addresses mapped to IPv6.
 		client := netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 		_, _ = e.udp.WriteToUDPAddrPort(e.answer(load.UDP, client.String(), string(buffer[:n]), false), client)
 	}
@@ -203,20 +203,20 @@ func (e *echo) isClosing() bool {
 	return e.closing
 }
 
-// finish stops accepting requests, waits for answers in flight, and closes what is left.
+// finish stops accepting requests, waits for answers in flight, and closes all connections.
 func (e *echo) finish() {
 	past := time.Unix(1, 0)
 	e.mu.Lock()
 	e.closing = true
 	for conn := range e.conns {
-		_ = conn.SetReadDeadline(past) // or it is closed already
+		_ = conn.SetReadDeadline(past) // fails only if it is closed
 	}
 	e.mu.Unlock()
 	_ = e.tcp.Close()
 	_ = e.udp.SetReadDeadline(past)
 	ctx, cancel := context.WithTimeout(context.Background(), lastCall)
 	defer cancel()
-	_ = e.http.Shutdown(ctx) // what did not end by then is closed below
+	_ = e.http.Shutdown(ctx) // the remaining connections are closed below
 	ended := make(chan struct{})
 	go func() {
 		e.tasks.Wait()

@@ -26,7 +26,7 @@ func TestLoadIsAnswered(t *testing.T) {
 	go func() { code <- Run(ctx, Call{Name: "echo", Env: env, Stdout: write, Stderr: t.Output()}) }()
 	line, err := bufio.NewReader(read).ReadString('\n')
 	if err != nil || !strings.HasPrefix(line, "listening ") {
-		t.Fatalf("it says %q, %v", line, err)
+		t.Fatalf("the echo printed %q, %v", line, err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, read) }()
 	sources := []load.Source{{Place: load.Place{Pod: "here", Zone: "zone-a"}, Dial: new(net.Dialer).DialContext}}
@@ -42,6 +42,6 @@ func TestLoadIsAnswered(t *testing.T) {
 	}
 	end()
 	if got := <-code; got != 0 {
-		t.Errorf("it ends with %d", got)
+		t.Errorf("exit code %d, want 0", got)
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"vicinity.dev/vicinity/lab/load"
 )
 
-// Names are the names of the programs.
+// Names returns the names of the programs.
 func Names() []string { return []string{"client", "echo", "sleep"} }
 
 // Call describes a run of a program.
@@ -49,7 +49,7 @@ func Run(ctx context.Context, c Call) int {
 	case !slices.Contains(Names(), c.Name):
 		err = fmt.Errorf("it is not a program; it must be one of %s", strings.Join(Names(), ", "))
 	case len(c.Args) > 0:
-		err = fmt.Errorf("argument %q: it takes none", c.Args[0])
+		err = fmt.Errorf("argument %q: the program takes none", c.Args[0])
 	case c.Name == "echo":
 		err = runEcho(ctx, p)
 	default:
@@ -68,8 +68,8 @@ type process struct {
 	stderr io.Writer
 }
 
-// variables returns the environment by name. The last of several values counts, as in a
-// shell.
+// variables returns the environment by name. If a name occurs twice, the last value counts, as in
+// a shell.
 func variables(env []string) map[string]string {
 	byName := make(map[string]string, len(env))
 	for _, variable := range env {

@@ -14,7 +14,7 @@ type Bundle struct {
 	Images []string
 }
 
-// OpenBundle reads a folder. The archives may be in its folder images.
+// OpenBundle reads a folder. The archives may be in its subfolder images.
 func OpenBundle(folder string) (Bundle, error) {
 	packages, err := filepath.Glob(filepath.Join(folder, Name+"-*.tgz"))
 	if err != nil {

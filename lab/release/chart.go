@@ -18,7 +18,7 @@ import (
 	"vicinity.dev/vicinity/charts"
 )
 
-// Values override those of the chart.
+// Values override the chart's values.
 type Values map[string]any
 
 // Set changes values as Helm's flag --set does: key.of.value=value, or several separated by
@@ -72,15 +72,15 @@ func (c Chart) Validate(v Values) error {
 		return fmt.Errorf("reading values: %w", err)
 	}
 	if err := util.ValidateAgainstSchema(c.chart, all); err != nil {
-		return errors.New(complaint(err.Error()))
+		return errors.New(summarizeViolations(err.Error()))
 	}
 	return nil
 }
 
 var violation = regexp.MustCompile(`(?m)^- at '/?([^']*)': (.*)$`)
 
-// complaint turns the validator's text into one line, with a.b instead of '/a/b'.
-func complaint(text string) string {
+// summarizeViolations turns the validator's text into one line, with a.b instead of '/a/b'.
+func summarizeViolations(text string) string {
 	var all []string
 	for _, match := range violation.FindAllStringSubmatch(text, -1) {
 		name := cmp.Or(strings.ReplaceAll(match[1], "/", "."), "the values")
@@ -92,7 +92,7 @@ func complaint(text string) string {
 	return strings.Join(all, "; ")
 }
 
-// Own is the chart that this program was built with.
+// Own returns the chart that this program was built with.
 func Own() (Chart, error) {
 	folder, err := charts.Vicinity()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// getter connects Helm to a cluster. Unlike the one that Helm uses by default, it neither
-// reads the user's kubeconfig nor writes to the user's home.
+// getter connects Helm to a cluster. Unlike Helm's default getter, it neither reads the user's
+// kubeconfig nor writes to the user's home.
 type getter struct {
 	config *rest.Config
 	mapper *restmapper.DeferredDiscoveryRESTMapper

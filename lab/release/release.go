@@ -1,8 +1,8 @@
 // Package release installs Vicinity's chart in a lab with Helm's library.
 //
-// It installs, upgrades and removes the lab's only release, and returns once the API has
-// accepted its objects; whether they work is not checked here. A release that was
-// interrupted is removed and installed again.
+// It installs, upgrades and removes the lab's only release, and returns when the API has accepted
+// its objects. It does not check whether they work. It removes and reinstalls an interrupted
+// release.
 package release
 
 import (
@@ -31,7 +31,7 @@ const (
 
 const history = 5
 
-// timeout limits how long Helm waits for removed objects to go.
+// timeout limits how long Helm waits until removed objects are deleted.
 const timeout = time.Minute
 
 // Apply installs a chart without its CRDs, or upgrades the release to it and to exactly these
@@ -41,17 +41,18 @@ func Apply(ctx context.Context, config *rest.Config, c Chart, values Values) err
 	if err != nil {
 		return err
 	}
-	there, err := h.isInstalled()
+	upgradable, err := h.isUpgradable()
 	if err != nil {
 		return err
 	}
-	if !there {
+	if !upgradable {
 		return h.install(ctx, c.chart, values)
 	}
 	return h.upgrade(ctx, c.chart, values)
 }
 
-// Change upgrades the release with its own chart, and with key=value assignments added to its values.
+// Change upgrades the release with the same chart, and with key=value assignments added to its
+// values.
 func Change(ctx context.Context, config *rest.Config, assignments ...string) error {
 	h, err := connect(config)
 	if err != nil {
@@ -128,9 +129,8 @@ func (h cluster) last() (*helm.Release, error) {
 	return found, nil
 }
 
-// isInstalled reports whether there is a release to upgrade. It removes one that was
-// interrupted.
-func (h cluster) isInstalled() (bool, error) {
+// isUpgradable reports whether there is a release to upgrade. It removes an interrupted one.
+func (h cluster) isUpgradable() (bool, error) {
 	switch last, err := h.last(); {
 	case err != nil || last == nil:
 		return false, err
