@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Read reads a shape from YAML or JSON, completes and validates it. The name is the default
-// for a shape without one.
+// Read reads a shape from YAML or JSON, completes and validates it. The name is the default for a
+// shape without one.
 //
-// A zone lists its nodes or gives their number. Its cpu, memory, pods and labels are
-// defaults for its nodes:
+// A zone has a list of nodes or their number. Its cpu, memory, pods and labels are defaults for
+// its nodes:
 //
 //	zones:
 //	- name: a
@@ -40,13 +40,13 @@ func Read(r io.Reader, name string) (Shape, error) {
 	if err := json.Unmarshal(data, &s); err != nil {
 		return Shape{}, fmt.Errorf("reading a shape: %w", err)
 	}
-	var says struct {
+	var named struct {
 		Name string `json:"name"`
 	}
-	if err := json.Unmarshal(data, &says); err != nil {
+	if err := json.Unmarshal(data, &named); err != nil {
 		return Shape{}, fmt.Errorf("reading a shape: %w", err)
 	}
-	if says.Name == "" && name != "" {
+	if named.Name == "" && name != "" {
 		s.Name = name
 	}
 	if err := s.Validate(); err != nil {
@@ -57,7 +57,7 @@ func Read(r io.Reader, name string) (Shape, error) {
 
 // UnmarshalJSON reads a shape and completes it. Unknown fields are errors.
 func (s *Shape) UnmarshalJSON(data []byte) error {
-	// A type without methods, which would recurse.
+	// A type without this method, which would recurse.
 	type plain Shape
 	var read plain
 	if err := decodeStrictly(data, &read); err != nil {
@@ -117,8 +117,8 @@ func readNodes(data json.RawMessage) ([]Node, error) {
 	return make([]Node, count), nil
 }
 
-// decodeStrictly reads a value without unknown fields, and turns errors of package json
-// into sentences.
+// decodeStrictly decodes a value and refuses unknown fields. It rewrites an error about a wrong
+// type for users.
 func decodeStrictly(data []byte, value any) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()

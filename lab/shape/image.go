@@ -2,7 +2,7 @@ package shape
 
 import "strings"
 
-// Repository is the name of a container image without tag and digest.
+// Repository returns the name of a container image without tag and digest.
 func Repository(name string) string {
 	name, _, _ = strings.Cut(name, "@")
 	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
@@ -11,7 +11,7 @@ func Repository(name string) string {
 	return name
 }
 
-// Image is the name of a container image without registry, tag and digest: lab/NAME for the
+// Image returns the name of a container image without registry, tag and digest: lab/NAME for the
 // lab's own images, else the last part of the name.
 func Image(name string) string {
 	name = Repository(name)

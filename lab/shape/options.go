@@ -5,15 +5,15 @@ import (
 	"maps"
 )
 
-// Options describe a shape by flags. Empty fields are as in Default.
+// Options describe a shape by flags. Empty fields mean the values of Default.
 type Options struct {
 	Name  string
 	Zones []string
-	// NodesPerZone has one number for all zones or one for each.
+	// NodesPerZone has one number for all zones or one for each zone.
 	NodesPerZone []int
-	// Regions, CPU and Memory have one value for all zones or one for each.
+	// Regions, CPU and Memory have one value for all zones or one for each zone.
 	Regions, CPU, Memory []string
-	// NodeLabels are those of every node.
+	// NodeLabels are set on every node.
 	NodeLabels map[string]string
 
 	Proxy            string
@@ -71,7 +71,7 @@ func FromOptions(o Options) (Shape, error) {
 	return s, nil
 }
 
-// pick sets a value to the one given for a zone, if any.
+// pick sets value to the given value of a zone, if there is one.
 func pick[T any](value *T, flag string, given []T, index, zones int) error {
 	switch len(given) {
 	case 0:

@@ -1,10 +1,10 @@
 // Package shape describes a lab: its zones and nodes, their capacity, and all names and
 // addresses.
 //
-// A Shape is a value. It comes from Default, from Options (the flags of a command) or from
-// a file (Read), and is then complete: each node has a name, an index and a capacity. Names
-// and addresses are derived from the lab's name and the node's index alone, so that the
-// parts of a lab need not ask each other. The package makes nothing.
+// A Shape is a value. It comes from Default, from Options (the flags of a command) or from a file
+// (Read), and is then complete: each node has a name, an index and a capacity. Names and addresses
+// are derived only from the lab's name and the node's index, so that each part of a lab can
+// compute them. The package only describes: other packages make the lab.
 package shape
 
 import (
@@ -27,13 +27,13 @@ type Shape struct {
 	// ControlPlaneOnly is a lab without network: it has the API, nodes and pods as objects,
 	// and needs no root.
 	ControlPlaneOnly bool `json:"controlPlaneOnly,omitempty"`
-	// FakeNodes is a number of additional nodes without network, for tests of scale. They
-	// are spread over the zones.
+	// FakeNodes is the number of additional nodes without network, for tests of scale. They are
+	// spread over the zones.
 	FakeNodes int `json:"fakeNodes,omitempty"`
 	// SingleStack omits IPv6.
 	SingleStack bool `json:"singleStack,omitempty"`
-	// EvictionRequests has the API server serve that alpha API, which the oldest supported
-	// release does not know.
+	// EvictionRequests makes the API server serve the alpha API of EvictionRequests. The oldest
+	// supported release does not have it.
 	EvictionRequests bool   `json:"evictionRequests,omitempty"`
 	Timing           Timing `json:"timing,omitzero"`
 }
@@ -45,7 +45,7 @@ type Zone struct {
 	Nodes  []Node `json:"nodes"`
 }
 
-// Node is a node. Zone and Region are those of the zone that contains it.
+// Node is a node. Zone and Region come from the zone that contains it.
 type Node struct {
 	Name string `json:"name"`
 	// Index is the node's number in the lab, from 1. Addresses are derived from it, so it
@@ -53,21 +53,21 @@ type Node struct {
 	Index  int    `json:"index"`
 	Zone   string `json:"-"`
 	Region string `json:"-"`
-	// CPU and Memory are the node's capacity as Kubernetes quantities; Pods is how many
-	// pods it takes.
+	// CPU and Memory are the node's capacity as Kubernetes quantities. Pods is its capacity of
+	// pods.
 	CPU    string `json:"cpu,omitempty"`
 	Memory string `json:"memory,omitempty"`
 	Pods   int    `json:"pods,omitempty"`
-	// Labels are added to those that the lab sets on every node.
+	// Labels are set in addition to the labels that the lab sets on every node.
 	Labels map[string]string `json:"labels,omitempty"`
 	// Fake marks a node without network.
 	Fake bool `json:"-"`
 }
 
-// Proxy is what programs Services on the nodes.
+// Proxy names the proxies that program Services on the nodes.
 type Proxy string
 
-// The proxies.
+// The values of Proxy.
 const (
 	ProxyKubeProxy Proxy = "kube-proxy"
 	ProxyVicinity  Proxy = "vicinity"
@@ -86,9 +86,9 @@ func (p Proxy) Vicinity() bool { return p == ProxyVicinity || p == ProxyBoth }
 // DNS is the kind of the cluster's DNS server.
 type DNS string
 
-// The DNS servers.
+// The values of DNS.
 const (
-	// DNSVicinity is vicinity-dns, and DNSCoreDNS the same program without the plugin vicinity.
+	// DNSVicinity is vicinity-dns. DNSCoreDNS is the same program without the plugin vicinity.
 	DNSVicinity DNS = "vicinity"
 	DNSCoreDNS  DNS = "coredns"
 	DNSNone     DNS = "none"
@@ -123,14 +123,14 @@ func (s Shape) DNSServer() DNS {
 // Duration is written with its unit, as in 2ms.
 type Duration = metav1.Duration
 
-// Timing is how soon the cluster notices that a node has failed. The defaults are much
-// shorter than those of Kubernetes, so that tests of failures take seconds.
+// Timing sets how soon the cluster notices that a node has failed. The defaults are much shorter
+// than the defaults of Kubernetes, so that tests of failures take seconds.
 type Timing struct {
-	// LeaseDuration is that of a node's Lease, LeaseRenewal how often it is renewed.
+	// LeaseDuration is the duration of a node's Lease. LeaseRenewal is the period of its renewal.
 	LeaseDuration Duration `json:"leaseDuration,omitzero"`
 	LeaseRenewal  Duration `json:"leaseRenewal,omitzero"`
-	// MonitorPeriod is how often the controller-manager checks Leases, MonitorGrace how old
-	// one may be before its node is not ready.
+	// MonitorPeriod is the period in which the controller-manager checks Leases. MonitorGrace is
+	// the age of a Lease at which its node becomes not ready.
 	MonitorPeriod Duration `json:"monitorPeriod,omitzero"`
 	MonitorGrace  Duration `json:"monitorGrace,omitzero"`
 	// Toleration is how long pods stay bound to a node that is not ready.
@@ -140,9 +140,9 @@ type Timing struct {
 // maxRenewals limits the lease renewals per second on a small machine.
 const maxRenewals = 200
 
-// DefaultTiming is the timing for a number of nodes without network. With few, a failed
-// node is not ready after about 10 seconds, or four missed renewals, and its pods are
-// evicted 30 seconds later. With thousands all takes longer.
+// DefaultTiming returns the timing for a number of nodes without network. With few, a failed node
+// becomes not ready after about 10 seconds, or four missed renewals, and its pods are evicted 30
+// seconds later. With thousands of nodes, noticing a failure takes longer.
 func DefaultTiming(fakeNodes int) Timing {
 	t := Timing{
 		LeaseDuration: Duration{Duration: 10 * time.Second},
@@ -171,7 +171,7 @@ const (
 	defaultNodesPerZone = 2
 )
 
-// Default is a lab of three zones with two nodes each.
+// Default returns a lab of three zones with two nodes each.
 func Default() Shape {
 	s := Shape{Name: DefaultName}
 	for _, name := range []string{"zone-a", "zone-b", "zone-c"} {
@@ -190,7 +190,7 @@ func (s *Shape) complete() {
 	for z := range s.Zones {
 		zone := &s.Zones[z]
 		zone.Region = cmp.Or(zone.Region, DefaultRegion)
-		// In JSON, null stands for the default number of nodes.
+		// An empty list, since null in JSON means the default number of nodes.
 		if zone.Nodes == nil {
 			zone.Nodes = []Node{}
 		}
@@ -225,7 +225,7 @@ func (t Timing) complete(fakeNodes int) Timing {
 	}
 }
 
-// Nodes are the nodes with a network, in the order of their zones.
+// Nodes returns the nodes with a network, in the order of their zones.
 func (s Shape) Nodes() []Node {
 	var nodes []Node
 	for _, zone := range s.Zones {
@@ -258,12 +258,12 @@ func (s Shape) Zone(name string) (Zone, bool) {
 // LabelFake marks nodes without network, for selectors of pods.
 const LabelFake = "lab.vicinity.dev/fake"
 
-// AnnotationStartTime of a pod on a node without network is how long the pod takes to get
-// ready, such as 2s. Without it the pod is ready at once.
+// AnnotationStartTime on a pod sets how long the pod takes to become ready on a node without
+// network, such as 2s. Without it the pod is ready at once.
 const AnnotationStartTime = "lab.vicinity.dev/start-time"
 
-// FakeNodeList are the nodes without network, fake-1 and so on. Their indices count down
-// from MaxIndex, out of the way of nodes that are added later.
+// FakeNodeList returns the nodes without network, fake-1 and so on. Their indices count down from
+// MaxIndex, so that they do not collide with later nodes.
 func (s Shape) FakeNodeList() []Node {
 	nodes := make([]Node, s.FakeNodes)
 	for i := range nodes {
@@ -276,7 +276,7 @@ func (s Shape) FakeNodeList() []Node {
 	return nodes
 }
 
-// NextIndex is the lowest index above those of all nodes with a network.
+// NextIndex returns the index after the highest index of a node with a network.
 func (s Shape) NextIndex() int {
 	highest := 0
 	for _, node := range s.Nodes() {
@@ -285,11 +285,11 @@ func (s Shape) NextIndex() int {
 	return highest + 1
 }
 
-// With returns the shape with one more node in the zone that the node names, which may be
-// new, and the node with its defaults set.
+// With returns the shape with one more node, and the node with its defaults set. The node's zone
+// may be new.
 //
-// An index must not be reused while the lab runs: if nodes were removed, the caller sets
-// one that was never used.
+// An index must not be reused while the lab runs. If nodes were removed, the caller sets an index
+// that was never used.
 func (s Shape) With(node Node) (Shape, Node, error) {
 	s.Zones = slices.Clone(s.Zones)
 	at := slices.IndexFunc(s.Zones, func(z Zone) bool { return z.Name == node.Zone })
@@ -319,7 +319,7 @@ func (s Shape) freeName(zone string, n int) string {
 	}
 }
 
-// Without returns the shape without a node. Its zone stays, even if it is empty.
+// Without returns the shape without a node. It keeps the node's zone, even if that is empty.
 func (s Shape) Without(name string) Shape {
 	s.Zones = slices.Clone(s.Zones)
 	for i := range s.Zones {

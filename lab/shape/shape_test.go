@@ -52,7 +52,7 @@ timing:
 		t.Errorf("nodes %v, want %v", got, want)
 	}
 	if s.Name != "mine" {
-		t.Errorf("its name is %q", s.Name)
+		t.Errorf("the shape's name is %q, want mine", s.Name)
 	}
 	if unnamed, err := shape.Read(strings.NewReader("zones: [{name: a}]"), "other"); err != nil || unnamed.Name != "other" {
 		t.Errorf("a shape without a name is called %q, %v", unnamed.Name, err)
@@ -75,7 +75,7 @@ timing:
 func TestReadErrors(t *testing.T) {
 	for _, test := range []struct {
 		text string
-		want []string // the field, the value, what is allowed
+		want []string // the field, the value, the allowed values
 	}{
 		{"zones: []", []string{"zones", "at least one"}},
 		{"name: Mine\nzones: [{name: a}]", []string{"name", `"Mine"`, "lower case"}},
@@ -95,7 +95,7 @@ func TestReadErrors(t *testing.T) {
 	} {
 		_, err := shape.Read(strings.NewReader(test.text), "")
 		if err == nil {
-			t.Errorf("Read(%q) is no error", test.text)
+			t.Errorf("Read(%q) returned no error", test.text)
 			continue
 		}
 		for _, want := range test.want {
@@ -128,7 +128,7 @@ func draw(t *rapid.T) shape.Shape {
 // A shape survives writing and reading.
 func TestShapesAreReadAsWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := draw(t)
+		s := drawShape(t)
 		if rapid.Bool().Draw(t, "change") {
 			s, _, _ = s.With(shape.Node{Zone: "a", Index: 77})
 			s = s.Without("a-1")
@@ -156,7 +156,7 @@ func TestAddressesAreDistinct(t *testing.T) {
 			used[addr] = true
 			for _, cidr := range append(s.ServiceCIDRs(), s.PodCIDRs()...) {
 				if cidr.Contains(addr) {
-					t.Fatalf("%s of a node is in %s", addr, cidr)
+					t.Fatalf("address %s of a node is in the range %s", addr, cidr)
 				}
 			}
 		}
@@ -206,7 +206,7 @@ func TestLinksHaveShortNames(t *testing.T) {
 	} {
 		name := shape.PodLink(id)
 		if len(name) > 15 || name[0] != 'p' {
-			t.Errorf("PodLink(%q) = %q, want at most 15 bytes that begin with p", id, name)
+			t.Errorf("PodLink(%q) = %q, want at most 15 bytes with the prefix p", id, name)
 		}
 		if other, taken := seen[name]; taken {
 			t.Errorf("pods %q and %q have the same link %q", id, other, name)

@@ -21,12 +21,11 @@ const (
 // ownLabels are set by the lab.
 var ownLabels = []string{"kubernetes.io/hostname", "topology.kubernetes.io/zone", "topology.kubernetes.io/region"}
 
-// FieldError is about an invalid field of a shape.
+// FieldError reports an invalid field of a shape.
 type FieldError struct {
-	// Field is its path in a file, such as zones[0].nodes[1].cpu.
+	// Field is the path of the field in a file, such as zones[0].nodes[1].cpu.
 	Field string
-	// Problem follows the name of the field in a sentence: its value, if any, and what is
-	// allowed.
+	// Problem follows the field in the message: the value, if any, and the allowed values.
 	Problem string
 }
 
@@ -34,25 +33,25 @@ func (e *FieldError) Error() string { return e.Field + e.Problem }
 
 var numbers = regexp.MustCompile(`\[[0-9]+\]`)
 
-// Kind is the field without indices, such as zones.nodes.cpu.
+// Kind returns the field without indices, such as zones.nodes.cpu.
 func (e *FieldError) Kind() string { return numbers.ReplaceAllString(e.Field, "") }
 
-// wrong returns an error about a field. The format is that of Problem.
-func wrong(field, format string, args ...any) *FieldError {
+// fieldErrorf returns an error about a field. The format is for its Problem.
+func fieldErrorf(field, format string, args ...any) *FieldError {
 	return &FieldError{field, fmt.Sprintf(format, args...)}
 }
 
 // ValidateName checks the name of a lab.
 func ValidateName(name string) error {
 	if len(name) > maxLabName {
-		return wrong("name", " %q: a lab's name has up to %d characters", name, maxLabName)
+		return fieldErrorf("name", " %q: a lab's name has up to %d characters", name, maxLabName)
 	}
 	return checkLabel("name", name)
 }
 
 func checkLabel(field, name string) error {
 	if problems := content.IsDNS1123Label(name); len(problems) > 0 {
-		return wrong(field, " %q: %s", name, problems[0])
+		return fieldErrorf(field, " %q: %s", name, problems[0])
 	}
 	return nil
 }
@@ -64,13 +63,13 @@ func (s Shape) Validate() error {
 		return err
 	}
 	if !slices.Contains(proxies, s.Proxy) {
-		return wrong("proxy", " %q: write one of %v", s.Proxy, proxies)
+		return fieldErrorf("proxy", " %q: write one of %v", s.Proxy, proxies)
 	}
 	if err := s.validateDNS(); err != nil {
 		return err
 	}
 	if s.FakeNodes < 0 || s.FakeNodes > maxFakeNodes {
-		return wrong("fakeNodes", " %d: write a number from 0 to %d", s.FakeNodes, maxFakeNodes)
+		return fieldErrorf("fakeNodes", " %d: write a number from 0 to %d", s.FakeNodes, maxFakeNodes)
 	}
 	if err := s.Timing.validate(); err != nil {
 		return err
@@ -80,10 +79,10 @@ func (s Shape) Validate() error {
 
 func (s Shape) validateDNS() error {
 	if s.DNS != "" && !slices.Contains(dnsServers, s.DNS) {
-		return wrong("dns", " %q: write one of %v", s.DNS, dnsServers)
+		return fieldErrorf("dns", " %q: write one of %v", s.DNS, dnsServers)
 	}
 	if why := s.WhyNoDNS(); why != "" && s.DNSServer() != DNSNone {
-		return wrong("dns", " %q: %s; write %s", s.DNS, why, DNSNone)
+		return fieldErrorf("dns", " %q: %s; write %s", s.DNS, why, DNSNone)
 	}
 	return nil
 }
@@ -100,7 +99,7 @@ func (t Timing) validate() error {
 		{"timing.toleration", t.Toleration},
 	} {
 		if timing.value.Duration <= 0 {
-			return wrong(timing.field, " %s: write a duration above 0s", timing.value)
+			return fieldErrorf(timing.field, " %s: write a duration above 0s", timing.value)
 		}
 	}
 	// Kubernetes counts these in whole seconds.
@@ -109,11 +108,11 @@ func (t Timing) validate() error {
 		value Duration
 	}{{"timing.leaseDuration", t.LeaseDuration}, {"timing.toleration", t.Toleration}} {
 		if whole.value.Duration%time.Second != 0 {
-			return wrong(whole.field, " %s: write whole seconds", whole.value)
+			return fieldErrorf(whole.field, " %s: write whole seconds", whole.value)
 		}
 	}
 	if t.LeaseRenewal.Duration >= t.MonitorGrace.Duration {
-		return wrong("timing.leaseRenewal", " %s: write a duration below timing.monitorGrace, which is %s, or no node stays ready",
+		return fieldErrorf("timing.leaseRenewal", " %s: write a duration below timing.monitorGrace, which is %s, or no node stays ready",
 			t.LeaseRenewal, t.MonitorGrace)
 	}
 	return nil
@@ -121,7 +120,7 @@ func (t Timing) validate() error {
 
 func (s Shape) validateZones() error {
 	if len(s.Zones) == 0 {
-		return wrong("zones", ": a lab has at least one")
+		return fieldErrorf("zones", ": a lab has at least one zone")
 	}
 	if n := len(s.Nodes()); n > maxNodes {
 		return wrong("zones", ": they have %d nodes in all, a lab has at most %d; use fake nodes for more", n, maxNodes)
@@ -132,7 +131,7 @@ func (s Shape) validateZones() error {
 	for i, zone := range s.Zones {
 		at := fmt.Sprintf("zones[%d]", i)
 		if zones[zone.Name] {
-			return wrong(at+".name", " %q: another zone has this name, and each needs its own", zone.Name)
+			return fieldErrorf(at+".name", " %q: another zone has this name, and each needs its own", zone.Name)
 		}
 		zones[zone.Name] = true
 		if err := checkLabel(at+".name", zone.Name); err != nil {
@@ -147,11 +146,11 @@ func (s Shape) validateZones() error {
 				return err
 			}
 			if names[node.Name] || s.isFake(node.Name) {
-				return wrong(at+".name", " %q: another node has this name, and each needs its own", node.Name)
+				return fieldErrorf(at+".name", " %q: another node has this name, and each needs its own", node.Name)
 			}
 			names[node.Name] = true
 			if other, taken := indices[node.Index]; taken {
-				return wrong(at+".index", " %d: node %q has this index, and each needs its own", node.Index, other)
+				return fieldErrorf(at+".index", " %d: node %q has this index, and each needs its own", node.Index, other)
 			}
 			indices[node.Index] = node.Name
 		}
@@ -173,13 +172,13 @@ func (n Node) validate(at string) error {
 	}
 	switch {
 	case n.Index < 1 || n.Index > MaxIndex-maxFakeNodes:
-		return wrong(at+".index", " %d: write a number from 1 to %d", n.Index, MaxIndex-maxFakeNodes)
+		return fieldErrorf(at+".index", " %d: write a number from 1 to %d", n.Index, MaxIndex-maxFakeNodes)
 	case !isQuantity(n.CPU):
-		return wrong(at+".cpu", " %q: write cores, such as 4, 0.5 or 500m", n.CPU)
+		return fieldErrorf(at+".cpu", " %q: write cores, such as 4, 0.5 or 500m", n.CPU)
 	case !isQuantity(n.Memory):
-		return wrong(at+".memory", " %q: write bytes with or without a unit, such as 512Mi or 8Gi", n.Memory)
+		return fieldErrorf(at+".memory", " %q: write bytes with or without a unit, such as 512Mi or 8Gi", n.Memory)
 	case n.Pods < 1 || n.Pods > MaxPods:
-		return wrong(at+".pods", " %d: write a number from 1 to %d", n.Pods, MaxPods)
+		return fieldErrorf(at+".pods", " %d: write a number from 1 to %d", n.Pods, MaxPods)
 	}
 	return validateLabels(at+".labels", n.Labels)
 }
@@ -192,13 +191,13 @@ func isQuantity(text string) bool {
 func validateLabels(at string, labels map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if slices.Contains(ownLabels, key) {
-			return wrong(at, ": %q is set by the lab; name the node, its zone or its region instead", key)
+			return fieldErrorf(at, ": %q is set by the lab; name the node, its zone or its region instead", key)
 		}
 		if problems := content.IsLabelKey(key); len(problems) > 0 {
-			return wrong(at, ": key %q: %s", key, problems[0])
+			return fieldErrorf(at, ": key %q: %s", key, problems[0])
 		}
 		if problems := content.IsLabelValue(labels[key]); len(problems) > 0 {
-			return wrong(at, ": value %q of key %q: %s", labels[key], key, problems[0])
+			return fieldErrorf(at, ": value %q of key %q: %s", labels[key], key, problems[0])
 		}
 	}
 	return nil
