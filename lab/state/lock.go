@@ -15,9 +15,9 @@ import (
 
 const lockPoll = 50 * time.Millisecond
 
-// Lock prevents other processes from changing the lab until unlock is called or this
-// process ends. It waits for another holder until the context ends. Without a lab the error
-// is ErrNotFound.
+// Lock prevents other processes from changing the lab until unlock is called or this process ends.
+// While another process holds the lock, it waits until the context ends. If the lab does not
+// exist, the error is ErrNotFound.
 func (d Dir) Lock(ctx context.Context) (unlock func(), err error) { return d.lock(ctx, false) }
 
 // Claim is Lock for making or removing a lab: it creates the folder if it is missing.
@@ -42,8 +42,8 @@ func (d Dir) lock(ctx context.Context, claim bool) (unlock func(), err error) {
 	}
 }
 
-// tryLock returns the locked file, or nil if another process holds the lock. A claim
-// creates only the lock file before it has the lock, since the holder may be removing the
+// tryLock returns the locked file, or nil if another process holds the lock. Before a claim has
+// the lock, it creates only the folder and the lock file, since the holder may be removing the
 // folder.
 func (d Dir) tryLock(claim bool) (*os.File, error) {
 	how := os.O_RDWR
@@ -56,7 +56,7 @@ func (d Dir) tryLock(claim bool) (*os.File, error) {
 	file, err := os.OpenFile(d.join(lockFile), how, 0o600)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && claim:
-		return nil, nil // the folder was removed just now
+		return nil, nil // the folder was just removed
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, ErrNotFound
 	case err != nil:
@@ -77,7 +77,7 @@ func (d Dir) flock(file *os.File, claim bool) (bool, error) {
 	} else if err != nil {
 		return false, err
 	}
-	// The previous holder may have removed the file with the lab: then this lock is of no
+	// The previous holder may have removed the file together with the lab: then this lock has no
 	// effect.
 	if !d.isLockFile(file) {
 		return false, nil

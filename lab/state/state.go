@@ -1,10 +1,10 @@
-// Package state is the folder in which a lab keeps everything that it writes: its
-// description, keys, logs, records of processes, and etcd's data.
+// Package state is the folder of a lab's files: its description, keys, logs, records of processes,
+// and etcd's data.
 //
-// A lab is a folder below a root, by its name. Nothing of it is elsewhere on disk, so
-// removing the folder removes the lab, and any process can take the lab over from the
-// folder alone. The package knows paths, and writes so that readers never see half a file;
-// it does not interpret the files.
+// The folder has the lab's name and is below a root. The lab has no other files, so removing the
+// folder removes them all, and any process can take over the lab from its folder. The package
+// knows the paths, and writes files so that readers never see a part of one. Except for lab.json
+// and the lock it does not interpret them.
 package state
 
 import (
@@ -25,12 +25,12 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// ErrNotFound means that there is no lab of a name.
+// ErrNotFound means that no lab has a name.
 var ErrNotFound = errors.New("there is no such lab")
 
 // Lab is the content of lab.json.
 type Lab struct {
-	// Version is that of the program that made the lab.
+	// Version is the version of the program that made the lab.
 	Version string `json:"version"`
 	// Kubernetes is the program that runs the lab's components.
 	Kubernetes string      `json:"kubernetes,omitempty"`
@@ -40,10 +40,9 @@ type Lab struct {
 	Images image.Map `json:"images,omitempty"`
 	// Port is the port of the API on the host's 127.0.0.1.
 	Port int `json:"port,omitempty"`
-	// Up means that the lab was started completely. A lab that is not up must be taken down
-	// before it can be used.
+	// Up means that the lab has started completely. A lab that is not up must be removed first.
 	Up bool `json:"up,omitempty"`
-	// NextIndex is the lowest index that no node ever had.
+	// NextIndex is the lowest index that no node has ever had.
 	NextIndex int `json:"nextIndex,omitempty"`
 }
 
@@ -70,13 +69,13 @@ const (
 
 var folders = []string{pkiFolder, confFolder, logsFolder, runFolder, podsFolder, nodesFolder}
 
-// DefaultRoot is $VICINITY_LAB_DIR, or vicinity/lab in the system's folder for the state of
+// DefaultRoot returns $VICINITY_LAB_DIR, or vicinity/lab in the XDG folder for the state of
 // programs.
 func DefaultRoot() (string, error) {
 	if root := os.Getenv("VICINITY_LAB_DIR"); root != "" {
 		return filepath.Abs(root)
 	}
-	// By its specification, a relative path in this variable is ignored.
+	// The XDG specification says to ignore a relative path.
 	if base := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(base) {
 		return filepath.Join(base, "vicinity", "lab"), nil
 	}
@@ -87,10 +86,10 @@ func DefaultRoot() (string, error) {
 	return filepath.Join(home, ".local", "state", "vicinity", "lab"), nil
 }
 
-// At is the state folder with a path, which need not exist.
+// At returns the state folder with a path. It need not exist.
 func At(path string) Dir { return Dir{path: filepath.Clean(path)} }
 
-// Create makes what is missing of the state folder of a lab.
+// Create makes the state folder of a lab and its subfolders, unless they exist.
 func Create(root, name string) (Dir, error) {
 	d, err := named(root, name)
 	if err != nil {
@@ -103,7 +102,7 @@ func (d Dir) create() error {
 	if err := os.MkdirAll(d.path, 0o700); err != nil {
 		return fmt.Errorf("making the state folder of lab %q: %w", d.Name(), err)
 	}
-	// First, since it marks the folder as a lab's.
+	// The lock file comes first, since it marks the folder as a lab's.
 	lock, err := os.OpenFile(d.join(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("making the state folder of lab %q: %w", d.Name(), err)
@@ -119,7 +118,7 @@ func (d Dir) create() error {
 	return nil
 }
 
-// Open finds the state folder of a lab, even an incomplete one. Without one the error is
+// Open finds the state folder of a lab, even an incomplete one. If it does not exist, the error is
 // ErrNotFound.
 func Open(root, name string) (Dir, error) {
 	d, err := named(root, name)
@@ -162,7 +161,7 @@ func named(root, name string) (Dir, error) {
 	return At(filepath.Join(abs, name)), nil
 }
 
-// isLab reports whether the folder was made by Create, at least in part.
+// isLab reports whether Create made the folder, at least in part.
 func (d Dir) isLab() bool {
 	for _, file := range []string{lockFile, labFile} {
 		if info, err := os.Lstat(d.join(file)); err == nil && info.Mode().IsRegular() {
@@ -172,10 +171,10 @@ func (d Dir) isLab() bool {
 	return false
 }
 
-// Path is the folder itself.
+// Path returns the path of the folder itself. The methods below return paths in it.
 func (d Dir) Path() string { return d.path }
 
-// Name is the lab's.
+// Name returns the lab's name.
 func (d Dir) Name() string { return filepath.Base(d.path) }
 
 // PKI is the path of a key or certificate, or of their folder if the name is empty.
@@ -286,7 +285,7 @@ func (d Dir) Remove() error {
 		return fmt.Errorf("removing lab %q: %w", d.Name(), err)
 	}
 	if len(entries) > 0 && !d.isLab() {
-		return fmt.Errorf("removing lab %q: %s holds no %s, so it is not the folder of a lab; remove it by hand if it is",
+		return fmt.Errorf("removing lab %q: %s has no %s, so it is not the folder of a lab; if it is one, remove it by hand",
 			d.Name(), d.path, labFile)
 	}
 	last := []string{labFile, lockFile}

@@ -32,7 +32,7 @@ func lab() state.Lab {
 	}
 }
 
-func TestLabsComeAndGo(t *testing.T) {
+func TestLabsAreCreatedAndRemoved(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "labs")
 	if labs, err := state.List(root); err != nil || len(labs) > 0 {
 		t.Errorf("List() = %v, %v", labs, err)
@@ -71,7 +71,7 @@ func TestLabsComeAndGo(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(d.Path()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the folder is there after Remove: %v", err)
+		t.Errorf("the folder exists after Remove: %v", err)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestLockOutlivesRemoval(t *testing.T) {
 			}
 			defer unlock()
 			if !mutex.TryLock() {
-				t.Error("two hold the lock")
+				t.Error("two goroutines hold the lock")
 				return
 			}
 			defer mutex.Unlock()
@@ -146,9 +146,9 @@ func TestLockOutlivesRemoval(t *testing.T) {
 	unlock()
 	waiting.Wait()
 	if _, err := d.Lock(t.Context()); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("a lock on a lab that was removed: %v, want ErrNotFound", err)
+		t.Errorf("Lock() of a removed lab: %v, want ErrNotFound", err)
 	}
 	if content, err := os.ReadDir(filepath.Dir(d.Path())); err != nil || len(content) > 0 {
-		t.Errorf("%v is left, %v", content, err)
+		t.Errorf("the root still has %v, %v", content, err)
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 )
 
-// WriteFile writes and syncs a file atomically. A record may be the only way to find a
-// process again.
+// WriteFile writes and syncs a file atomically. It syncs since a process may be found only by its
+// record.
 func WriteFile(path string, data []byte, mode os.FileMode) error {
 	return replace(path, data, mode, (*os.File).Sync)
 }
 
-// ReplaceFile is WriteFile without sync, for what need not survive a crash of the machine.
+// ReplaceFile is WriteFile without sync, for files that need not survive a crash of the machine.
 func ReplaceFile(path string, data []byte, mode os.FileMode) error {
 	return replace(path, data, mode, func(*os.File) error { return nil })
 }

@@ -1,8 +1,8 @@
-// Package storage gives claims of a lab volumes: folders in the folder of the lab, which all
-// nodes reach, since they are on one machine.
+// Package storage makes volumes for the claims of a lab. A volume is a folder in the lab's folder,
+// which all nodes reach, since they are on one machine.
 //
-// A volume is as large as its file system, whatever its claim asks for. It is removed with its
-// claim, unless its class or its own reclaim policy says otherwise, and all of them with the lab.
+// A volume is as large as its file system, whatever its claim requests. It is removed with its
+// claim, unless its reclaim policy retains it. All volumes are removed with the lab.
 package storage
 
 import (
@@ -28,17 +28,17 @@ import (
 // Provisioner is the name of this package in its StorageClass.
 const Provisioner = "lab.vicinity.dev/folder"
 
-// Annotations by which the controller-manager asks a provisioner for a volume, and finds the
-// provisioner of a volume.
+// The controller-manager sets annotationRequested on a claim to request a volume from a
+// provisioner. annotationProvisioned names the provisioner of a volume.
 const (
-	annotationAsked = "volume.kubernetes.io/storage-provisioner"
-	annotationMade  = "pv.kubernetes.io/provisioned-by"
+	annotationRequested   = "volume.kubernetes.io/storage-provisioner"
+	annotationProvisioned = "pv.kubernetes.io/provisioned-by"
 )
 
 // Options are the dependencies of Run.
 type Options struct {
 	Client kubernetes.Interface
-	// Folder is where the folders of volumes are.
+	// Folder contains the folders of volumes.
 	Folder string
 	Log    *slog.Logger
 }
@@ -50,7 +50,7 @@ type provisioner struct {
 	queue   workqueue.TypedRateLimitingInterface[key]
 }
 
-// key is a claim, or a volume if it has no namespace.
+// key names a claim, or a volume if it has no namespace.
 type key struct{ namespace, name string }
 
 // Run makes and removes volumes until the context ends.
@@ -96,16 +96,16 @@ func (p *provisioner) enqueue(object any) {
 func (p *provisioner) sync(ctx context.Context, k key) error {
 	if k.namespace == "" {
 		volume, err := p.volumes.Get(k.name)
-		if err != nil || !isOver(volume) {
+		if err != nil || !mustDelete(volume) {
 			return ignoreNotFound(err)
 		}
-		return p.remove(ctx, volume)
+		return p.removeVolume(ctx, volume)
 	}
 	claim, err := p.claims.PersistentVolumeClaims(k.namespace).Get(k.name)
-	if err != nil || !isWanted(claim) {
+	if err != nil || !needsVolume(claim) {
 		return ignoreNotFound(err)
 	}
-	return p.provide(ctx, claim)
+	return p.makeVolume(ctx, claim)
 }
 
 func ignoreNotFound(err error) error {
@@ -127,7 +127,7 @@ func isOver(volume *corev1.PersistentVolume) bool {
 		volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete && volume.DeletionTimestamp == nil
 }
 
-func (p *provisioner) provide(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+func (p *provisioner) makeVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	name := ptr.Deref(claim.Spec.StorageClassName, "")
 	class, err := p.Client.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -138,7 +138,7 @@ func (p *provisioner) provide(ctx context.Context, claim *corev1.PersistentVolum
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
 	}
-	// Containers of any user write to it: the kubelet gives a hostPath to no group.
+	// Containers run as any user: for a hostPath, the kubelet does not change the group.
 	if err := os.Chmod(folder, 0o777); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func newVolume(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 	name := "pvc-" + string(claim.UID)
 	made := corev1.HostPathDirectory
 	return &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotationMade: Provisioner}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotationProvisioned: Provisioner}},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity:    corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
 			AccessModes: claim.Spec.AccessModes,

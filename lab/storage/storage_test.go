@@ -24,17 +24,17 @@ func TestRemoveLeavesOtherFolders(t *testing.T) {
 	for _, path := range []string{other, folder, filepath.Join(folder, "pvc-2"), filepath.Join(folder, "pvc-1", "..", "pvc-2")} {
 		volume := newVolume(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}, &storagev1.StorageClass{}, folder)
 		volume.Spec.HostPath.Path = path
-		if err := p.remove(t.Context(), volume); err == nil {
-			t.Errorf("a volume that is %s is removed", path)
+		if err := p.removeVolume(t.Context(), volume); err == nil {
+			t.Errorf("a volume with the path %s was removed", path)
 		}
 	}
 	volume := newVolume(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}, &storagev1.StorageClass{}, folder)
-	if err := p.remove(t.Context(), volume); err != nil {
+	if err := p.removeVolume(t.Context(), volume); err != nil {
 		t.Error(err)
 	}
 	for path, want := range map[string]bool{other: true, filepath.Join(folder, "pvc-1"): false, filepath.Join(folder, "pvc-2"): true} {
 		if _, err := os.Stat(path); (err == nil) != want {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: %v, want it to exist: %t", path, err, want)
 		}
 	}
 }
