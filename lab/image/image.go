@@ -21,7 +21,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// Map has images in the order in which a name is compared with them.
+// Map has images. The first one whose name matches counts.
 type Map []Image
 
 // Image stands for the container images whose name matches.
@@ -29,16 +29,16 @@ type Image struct {
 	// Name is a pattern, as of path.Match, of image names without tag and digest. A pattern without a
 	// slash matches the last part of the name.
 	Name string `json:"name"`
-	// Program is a file of this machine, which the container has at MountPath.
+	// Program is a file of this machine. The container has it at MountPath.
 	Program   string `json:"program,omitempty"`
 	MountPath string `json:"mountPath,omitempty"`
 	// Mounts are more files and folders of this machine, by their paths in the container.
 	Mounts map[string]string `json:"mounts,omitempty"`
-	// EntryPoint is the command of a container without one, by default the program. Args
-	// are its arguments where the container has neither command nor arguments.
+	// EntryPoint is the command of a container that has none. The default is the program. Args
+	// are its arguments if the container has neither a command nor arguments.
 	EntryPoint []string `json:"entryPoint,omitempty"`
 	Args       []string `json:"args,omitempty"`
-	// Env is the environment, which the pod's replaces.
+	// Env is the environment. The pod's variables replace variables of the same name.
 	Env map[string]string `json:"env,omitempty"`
 	// Root is a folder whose files each container has as its own, over those of this machine.
 	Root string `json:"root,omitempty"`
@@ -48,7 +48,7 @@ type Image struct {
 	User, Group *uint32 `json:"-"`
 }
 
-// Find returns the first image that a name matches.
+// Find returns the first image whose pattern matches a name.
 func (m Map) Find(name string) (Image, bool) {
 	name = shape.Repository(name)
 	for _, image := range m {
@@ -87,7 +87,7 @@ func (i Image) Command(command, args []string) []string {
 	return slices.Concat(command, args)
 }
 
-// Variables is the environment as name=value, sorted.
+// Variables returns the environment as name=value, sorted.
 func (i Image) Variables() []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(i.Env)) {
@@ -96,7 +96,7 @@ func (i Image) Variables() []string {
 	return list
 }
 
-// Read reads a map from YAML or JSON, completes and validates it. Paths of the machine are
+// Read reads a map from YAML or JSON, completes and validates it. Relative paths of the machine are
 // relative to the folder.
 //
 //	images:
@@ -151,8 +151,8 @@ func (i *Image) complete(folder string) {
 	}
 }
 
-// MountPath is where a container has a program, unless its image says otherwise: the
-// program's folder on the machine may be closed to all but root.
+// MountPath returns the default path of a program in a container. It is not the path on the machine,
+// since only root may have access to the folder there.
 func MountPath(program string) string { return path.Join("/.image", filepath.Base(program)) }
 
 // Validate returns an error about the first invalid field, with its value and what is allowed.
@@ -164,7 +164,7 @@ func (m Map) Validate() error {
 			return err
 		}
 		if names[image.Name] {
-			return fmt.Errorf("%s.name %q: an image before has this name, and the first one counts; write each once", field, image.Name)
+			return fmt.Errorf("%s.name %q: an earlier image has this name; write each name once", field, image.Name)
 		}
 		names[image.Name] = true
 	}
@@ -183,7 +183,7 @@ func (i Image) validate(at string) error {
 	}
 	switch {
 	case len(i.EntryPoint) == 0 && len(i.Args) == 0:
-		return fmt.Errorf("%s %q: nothing says what it runs; write program, entryPoint or args", at, i.Name)
+		return fmt.Errorf("%s %q: it has no command; write program, entryPoint or args", at, i.Name)
 	case i.MountPath != "" && i.Program == "":
 		return fmt.Errorf("%s.mountPath %q: there is no program to mount; write program too", at, i.MountPath)
 	case i.MountPath != "" && !isFile(i.MountPath):
@@ -192,7 +192,7 @@ func (i Image) validate(at string) error {
 	for _, target := range slices.Sorted(maps.Keys(i.Mounts)) {
 		switch _, err := os.Stat(i.Mounts[target]); {
 		case !isFile(target) || target == i.MountPath:
-			return fmt.Errorf("%s.mounts: path %q: write an absolute path that nothing else of the image has", at, target)
+			return fmt.Errorf("%s.mounts: path %q: write an absolute path other than mountPath", at, target)
 		case err != nil:
 			return fmt.Errorf("%s.mounts: %q for %s: %s; write the path of a file or folder of this machine", at, i.Mounts[target], target, fileProblem(err, ""))
 		}

@@ -24,7 +24,7 @@ func files(t *testing.T) string {
 }
 
 func TestRead(t *testing.T) {
-	folder := files(t)
+	folder := makeFiles(t)
 	images, err := Read(strings.NewReader(`
 images:
 - name: agnhost
@@ -43,10 +43,10 @@ images:
 	}
 	agnhost, web, other := images[0], images[1], images[2]
 	if agnhost.Program != folder+"/agnhost" || !slices.Equal(agnhost.EntryPoint, []string{"/agnhost"}) || !slices.Equal(other.EntryPoint, []string{"/.image/agnhost"}) {
-		t.Errorf("programs are %+v, %+v", agnhost, other)
+		t.Errorf("images with a program are %+v, %+v", agnhost, other)
 	}
 	if web.Root != folder+"/root" || !slices.Equal(web.Variables(), []string{"A=b", "MODE=plain"}) || web.Mounts["/etc/readme"] != folder+"/readme" || web.Mounts["/tools"] != "/bin" {
-		t.Errorf("an image with a root is %+v", web)
+		t.Errorf("the image with a root is %+v", web)
 	}
 	for name, want := range map[string]string{
 		"registry.k8s.io/e2e/agnhost:2.4":    "agnhost",
@@ -56,7 +56,7 @@ images:
 		"registry.example.org:80/web/shop:1": "*",
 	} {
 		if got, ok := images.Find(name); !ok || got.Name != want {
-			t.Errorf("%s is %q, want %q", name, got.Name, want)
+			t.Errorf("Find(%q) = %q, want %q", name, got.Name, want)
 		}
 	}
 	for text, want := range map[string]string{
@@ -64,10 +64,10 @@ images:
 		"":                                   "images is missing: write a list of images",
 		"images: [{args: [a]}]":              "images[0].name is missing: write an image's name",
 		"images: [{name: 'a:1', args: [a]}]": `images[0].name "a:1": write an image's name without tag`,
-		"images: [{name: a}]":                `images[0] "a": nothing says what it runs; write program, entryPoint or args`,
+		"images: [{name: a}]":                `images[0] "a": it has no command; write program, entryPoint or args`,
 		"images: [{name: a, program: b}]":    `images[0].program "` + folder + `/b": no such file or directory; write the path of a program`,
 		"images: [{name: a, args: [b], mounts: {c: readme}}]":  `images[0].mounts: path "c": write an absolute path`,
-		"images: [{name: a, args: [b]}, {name: a, args: [c]}]": `images[1].name "a": an image before has this name`,
+		"images: [{name: a, args: [b]}, {name: a, args: [c]}]": `images[1].name "a": an earlier image has this name`,
 	} {
 		if _, err := Read(strings.NewReader(text), folder); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v\nwant %s", text, err, want)

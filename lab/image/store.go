@@ -27,7 +27,7 @@ import (
 // image has only the image's files.
 type Store struct{ Folder string }
 
-// An image in a store has a folder with its files, and its configuration as OCI has it.
+// An image in a store has a folder with its files, and a file with its OCI configuration.
 const (
 	rootFolder = "root"
 	configFile = "config.json"
@@ -48,7 +48,7 @@ func (s Store) Find(name string) (Image, error) {
 	folder := filepath.Join(s.Folder, digest.Encoded())
 	text, err := os.ReadFile(filepath.Join(folder, configFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Image{}, fmt.Errorf("image %q: no archive with this digest was loaded into the lab; vicinity lab vicinity --release FOLDER loads those of a release", name)
+		return Image{}, fmt.Errorf("image %q: no archive with this digest was loaded into the lab; vicinity lab vicinity --release FOLDER loads the archives of a release", name)
 	} else if err != nil {
 		return Image{}, fmt.Errorf("image %q: %w", name, err)
 	}
@@ -67,8 +67,8 @@ func (s Store) Find(name string) (Image, error) {
 	return found, nil
 }
 
-// userOf reads the user and the group of an image, which are numbers: it may have no list of
-// users.
+// userOf parses the user and the group of an image. They must be numbers, since an image may have
+// no list of users.
 func userOf(text string) (user, group *uint32, err error) {
 	if text == "" {
 		return nil, nil, nil
@@ -112,7 +112,7 @@ func (s Store) load(ctx context.Context, archive, work string) (string, error) {
 		return "", err
 	}
 	if len(tags) != 1 {
-		return "", fmt.Errorf("it has %d images with a tag, and must have one", len(tags))
+		return "", fmt.Errorf("the archive has %d images with a tag, and must have one", len(tags))
 	}
 	named, err := layout.Resolve(ctx, tags[0])
 	if err != nil {
@@ -216,7 +216,7 @@ func unpackEntry(root *os.Root, header *tar.Header, from io.Reader) error {
 		return root.Symlink(header.Linkname, name)
 	case tar.TypeReg:
 	default:
-		return fmt.Errorf("it is of type %q: an image has files, folders and links", header.Typeflag)
+		return fmt.Errorf("unsupported type %q: an image has files, folders and links", header.Typeflag)
 	}
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err

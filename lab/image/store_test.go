@@ -17,7 +17,7 @@ import (
 	"oras.land/oras-go/v2/content"
 )
 
-// linkTo begins the content of a file that is a link.
+// linkTo is the prefix of the content of a file that is a link.
 const linkTo = "-> "
 
 // packed makes an archive of files by name; a name that ends in a slash is a folder.
@@ -56,12 +56,12 @@ func sortedNames(files map[string]string) []string {
 	return names
 }
 
-// layoutOf are the files of an OCI layout with an image of one layer.
+// layoutOf returns the files of an OCI layout that has an image with one layer.
 func layoutOf(t *testing.T, platform string, layer map[string]string) (files map[string]string, digest string) {
 	t.Helper()
 	var zipped bytes.Buffer
 	compressor := gzip.NewWriter(&zipped)
-	if _, err := compressor.Write(packed(t, layer)); err != nil {
+	if _, err := compressor.Write(packFiles(t, layer)); err != nil {
 		t.Fatal(err)
 	}
 	if err := compressor.Close(); err != nil {
@@ -70,7 +70,7 @@ func layoutOf(t *testing.T, platform string, layer map[string]string) (files map
 	files = map[string]string{}
 	add := func(kind string, text []byte) ocispec.Descriptor {
 		described := content.NewDescriptorFromBytes(kind, text)
-		files[blob(described.Digest.String())] = string(text)
+		files[blobPath(described.Digest.String())] = string(text)
 		return described
 	}
 	addJSON := func(kind string, value any) ocispec.Descriptor {
@@ -96,13 +96,13 @@ func layoutOf(t *testing.T, platform string, layer map[string]string) (files map
 	return files, digest
 }
 
-// blob is the file of a part of an image.
-func blob(digest string) string { return "blobs/sha256/" + strings.TrimPrefix(digest, "sha256:") }
+// blobPath returns the path of a part of an image.
+func blobPath(digest string) string { return "blobs/sha256/" + strings.TrimPrefix(digest, "sha256:") }
 
 func archive(t *testing.T, files map[string]string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "image.oci.tar")
-	if err := os.WriteFile(path, packed(t, files), 0o600); err != nil {
+	if err := os.WriteFile(path, packFiles(t, files), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -130,7 +130,7 @@ func TestImagesAreFoundByDigest(t *testing.T) {
 		t.Errorf("found %+v", found)
 	}
 	if found.User == nil || *found.User != 65532 || found.Group == nil || *found.Group != 7 {
-		t.Errorf("it runs as %v and %v", found.User, found.Group)
+		t.Errorf("the image runs as %v and %v", found.User, found.Group)
 	}
 	for name, content := range map[string]string{"web": "program", "etc/passwd": "root"} {
 		got, err := os.ReadFile(filepath.Join(found.Root, name))
@@ -159,17 +159,17 @@ func TestLoadErrors(t *testing.T) {
 		"another platform": {other, "looking for the image for " + own},
 		"outside":          {outside, "layer 1: ../web: "},
 		"a changed part": {changed(func(files map[string]string, digest string) {
-			files[blob(digest)] = strings.Replace(files[blob(digest)], "manifests", "Manifests", 1)
+			files[blobPath(digest)] = strings.Replace(files[blobPath(digest)], "manifests", "Manifests", 1)
 		}), "mismatched digest"},
-		"a longer part": {changed(func(files map[string]string, digest string) { files[blob(digest)] += " " }), "trailing data"},
+		"a longer part": {changed(func(files map[string]string, digest string) { files[blobPath(digest)] += " " }), "trailing data"},
 		"a part behind a link": {changed(func(files map[string]string, digest string) {
-			files["other"], files[blob(digest)] = files[blob(digest)], linkTo+"../../other"
+			files["other"], files[blobPath(digest)] = files[blobPath(digest)], linkTo+"../../other"
 		}), "not supported"},
-		"a missing part": {changed(func(files map[string]string, digest string) { delete(files, blob(digest)) }), "not found"},
+		"a missing part": {changed(func(files map[string]string, digest string) { delete(files, blobPath(digest)) }), "not found"},
 		"a path as digest": {changed(func(files map[string]string, digest string) {
 			files[ocispec.ImageIndexFile] = strings.Replace(files[ocispec.ImageIndexFile], digest, "sha256:../../index.json", 1)
 		}), "invalid digest"},
-		"no tag": {changed(func(files map[string]string, _ string) { files[ocispec.ImageIndexFile] = `{"manifests": []}` }), "it has 0 images with a tag"},
+		"no tag": {changed(func(files map[string]string, _ string) { files[ocispec.ImageIndexFile] = `{"manifests": []}` }), "the archive has 0 images with a tag"},
 	} {
 		store := Store{Folder: t.TempDir()}
 		path := archive(t, test.files)
@@ -178,7 +178,7 @@ func TestLoadErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, test.want)
 		}
 		if left, err := os.ReadDir(store.Folder); err != nil || len(left) > 0 {
-			t.Errorf("%s: %v is left, %v", name, left, err)
+			t.Errorf("%s: the store still has %v, %v", name, left, err)
 		}
 	}
 }
