@@ -28,14 +28,14 @@ type Status struct {
 	Created    time.Time         `json:"created"`
 	Kubeconfig string            `json:"kubeconfig"`
 	Components []ComponentStatus `json:"components"`
-	// DNS is the DNS server, or nil where none was installed.
+	// DNS is the DNS server, or nil if none was installed.
 	DNS   *DNSStatus   `json:"dns,omitempty"`
 	Nodes []NodeStatus `json:"nodes"`
 	// FakeNodes are nodes without network, which are not listed.
 	FakeNodes int `json:"fakeNodes,omitempty"`
-	// Pods are those of the whole lab, or nil where the API does not say.
+	// Pods is the number of the lab's pods, or nil if the API does not answer.
 	Pods *int `json:"pods"`
-	// Memory is that of all processes of the lab in bytes, with shared memory counted once.
+	// Memory is the memory of all processes of the lab in bytes. Shared memory counts once.
 	Memory uint64 `json:"memory"`
 }
 
@@ -65,7 +65,7 @@ type NodeStatus struct {
 	Address string `json:"address"`
 	// State is Ready or NotReady, with Cordoned, Stopped and CutOff appended.
 	State string `json:"state"`
-	// Pods are those that are bound to the node, or nil where the API does not say.
+	// Pods is the number of pods that are bound to the node, or nil if the API does not answer.
 	Pods *int `json:"pods"`
 }
 
@@ -175,9 +175,9 @@ func (c *Cluster) nodeStatus(ctx context.Context, status *Status) error {
 	s := c.Shape()
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
-	seen, pods, err := c.readNodes(ctx)
-	known := err == nil
-	if known {
+	states, pods, err := c.readNodes(ctx)
+	hasPods := err == nil
+	if hasPods {
 		all := 0
 		for _, count := range pods {
 			all += count
@@ -189,7 +189,7 @@ func (c *Cluster) nodeStatus(ctx context.Context, status *Status) error {
 			Name: node.Name, Zone: node.Zone, Region: node.Region,
 			Address: s.NodeAddrs(node)[0].String(),
 		}
-		state := []string{cmp.Or(seen[node.Name], "Unknown")}
+		state := []string{cmp.Or(states[node.Name], "Unknown")}
 		if _, cut := cuts.Zones[node.Zone]; cut {
 			state = append(state, "CutOff")
 		}
@@ -197,7 +197,7 @@ func (c *Cluster) nodeStatus(ctx context.Context, status *Status) error {
 			state = append(state, "Stopped")
 		}
 		one.State = strings.Join(state, ",")
-		if known {
+		if hasPods {
 			count := pods[node.Name]
 			one.Pods = &count
 		}

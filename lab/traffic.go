@@ -4,8 +4,8 @@ import (
 	"vicinity.dev/vicinity/lab/fabric"
 )
 
-// Traffic is how many bytes the nodes of each zone sent to nodes of each zone, as a cloud
-// would count them: without traffic inside a node.
+// Traffic has the bytes that the nodes of each zone sent to nodes of each zone. As a cloud does, it
+// does not count traffic inside a node.
 type Traffic map[fabric.ZonePair]uint64
 
 // Traffic returns the traffic since the lab came up.
@@ -26,10 +26,10 @@ func (t Traffic) Since(before Traffic) Traffic {
 	return since
 }
 
-// Between is the traffic from one zone to another, or within one.
+// Between returns the traffic from one zone to another, or within one.
 func (t Traffic) Between(from, to string) uint64 { return t[fabric.ZonePair{From: from, To: to}] }
 
-// CrossZone is the traffic between zones.
+// CrossZone returns the traffic between zones.
 func (t Traffic) CrossZone() uint64 {
 	var sum uint64
 	for pair, bytes := range t {
@@ -40,7 +40,7 @@ func (t Traffic) CrossZone() uint64 {
 	return sum
 }
 
-// All is the traffic between nodes.
+// All returns the traffic between nodes.
 func (t Traffic) All() uint64 {
 	var sum uint64
 	for _, bytes := range t {

@@ -17,17 +17,17 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// How long bringing a lab up may take, the addition for each fake node, and how long a
-// removal may take.
+// upTime limits how long bringing a lab up may take, with upTimePerNode added for each fake node.
+// removalTimeout limits a removal.
 const (
 	upTime         = 3 * time.Minute
 	upTimePerNode  = 50 * time.Millisecond
 	removalTimeout = time.Minute
 )
 
-// Up brings a lab up. It first removes what an earlier run of the same name left behind; it
-// is an error if the lab is up. If it fails, the lab is removed. Vicinity and the DNS server
-// run as pods: InstallVicinity and InstallDNS bring them.
+// Up brings a lab up. It first removes leftovers of an earlier lab of the same name, and fails if
+// the lab is up. If it fails, it removes the lab, unless Options.Keep is set. It installs neither
+// Vicinity nor a DNS server: InstallVicinity and InstallDNS do.
 func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 	options, err := options.complete()
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *Cluster) tryUp(ctx context.Context) error {
 	return err
 }
 
-// checkPrerequisites returns an error with the remedy for what the machine lacks.
+// checkPrerequisites returns an error with a remedy if the machine lacks a prerequisite.
 func checkPrerequisites(s shape.Shape, options Options) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("a lab needs Linux, and this is %s; run it in a virtual machine", runtime.GOOS)
@@ -113,7 +113,7 @@ func checkPrerequisites(s shape.Shape, options Options) error {
 	return fabric.Check()
 }
 
-// claim makes and locks the state folder of a lab, and removes what was left behind.
+// claim makes and locks the state folder of a lab, and removes leftovers of an earlier run.
 func claim(ctx context.Context, name string, options Options) (state.Dir, func(), error) {
 	waiting, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
@@ -126,12 +126,12 @@ func claim(ctx context.Context, name string, options Options) (state.Dir, func()
 		if err != nil {
 			return state.Dir{}, nil, err
 		}
-		left, err := leftBehind(dir)
-		if err == nil && !left {
+		found, err := hasLeftovers(dir)
+		if err == nil && !found {
 			return dir, unlock, nil
 		}
 		if err == nil {
-			fmt.Fprintf(options.Log, "removing what an earlier run of lab %s left behind\n", name)
+			fmt.Fprintf(options.Log, "removing leftovers of an earlier run of lab %s\n", name)
 			err = remove(dir)
 		}
 		// The lock was removed with the folder: take it again.
@@ -213,11 +213,11 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	if err := client.WaitNodes(ctx, true, c.nodeNames()...); err != nil {
 		return err
 	}
-	what := "nodes are ready"
+	ready := "nodes are ready"
 	if !c.Shape().ControlPlaneOnly && c.Shape().Proxy.KubeProxy() {
-		what += " and Services answer"
+		ready += " and Services answer"
 	}
-	c.logf("%s after %.1f s", what, time.Since(begun).Seconds())
+	c.logf("%s after %.1f s", ready, time.Since(begun).Seconds())
 	now.Up = true
 	return c.save(now)
 }

@@ -32,7 +32,7 @@ const (
 
 const vicinityTime = 2 * time.Minute
 
-// WhyNoVicinity says why Vicinity cannot be installed in a lab; empty if it can.
+// WhyNoVicinity says why Vicinity cannot be installed in a lab. It is empty if Vicinity can.
 func WhyNoVicinity(s shape.Shape, options Options) (string, error) {
 	options, err := options.complete()
 	if err != nil {
@@ -123,8 +123,8 @@ func (c *Cluster) InstallRelease(ctx context.Context, folder string, set ...stri
 	}, set)
 }
 
-// ChangeVicinity adds key=value assignments to the values that Vicinity was installed with, and returns
-// when it works.
+// ChangeVicinity adds key=value assignments to the values with which Vicinity was installed, and
+// returns when it works.
 func (c *Cluster) ChangeVicinity(ctx context.Context, set ...string) error {
 	return c.revise(ctx, func(ctx context.Context, config *rest.Config) error { return release.Change(ctx, config, set...) })
 }
@@ -135,7 +135,7 @@ func (c *Cluster) RollbackVicinity(ctx context.Context) error {
 	return c.revise(ctx, func(_ context.Context, config *rest.Config) error { return release.Rollback(config) })
 }
 
-// revise makes another revision of the release, and waits until it works.
+// revise changes the release, and waits until it works.
 func (c *Cluster) revise(ctx context.Context, do func(context.Context, *rest.Config) error) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -218,7 +218,7 @@ func (c *Cluster) RemoveVicinity(ctx context.Context) error {
 	return release.Remove(client.Config())
 }
 
-// chartValues are those that a lab needs, whatever the images.
+// chartValues returns the values that a lab needs with any images.
 func (c *Cluster) chartValues() (release.Values, error) {
 	proxy, err := c.proxyValues()
 	if err != nil {
@@ -232,7 +232,7 @@ func (c *Cluster) chartValues() (release.Values, error) {
 	return values, nil
 }
 
-// ownValues are those of the programs beside this one.
+// ownValues returns the chartValues with the programs beside this one.
 func (c *Cluster) ownValues() (release.Values, error) {
 	values, err := c.chartValues()
 	if err != nil {
@@ -241,7 +241,7 @@ func (c *Cluster) ownValues() (release.Values, error) {
 	return values, c.programValues(values)
 }
 
-// programValues name the programs beside this one.
+// programValues adds the images and annotations of the programs beside this one.
 func (c *Cluster) programValues(values release.Values) error {
 	controller, err := programAnnotations(c.options.programPath(controllerImage))
 	if err != nil {
@@ -265,8 +265,8 @@ func (c *Cluster) programValues(values release.Values) error {
 	return nil
 }
 
-// programAnnotations change with the program: an image has no version in the lab, so they
-// are what makes pods restart with a new build.
+// programAnnotations returns annotations that change with each build of a program. They make pods
+// restart with a new build, since an image has no version in the lab.
 func programAnnotations(program string) (map[string]any, error) {
 	version, err := programVersion(program)
 	if err != nil {
@@ -275,7 +275,7 @@ func programAnnotations(program string) (map[string]any, error) {
 	return map[string]any{"lab.vicinity.dev/program": version}, nil
 }
 
-// programVersion differs between builds of a program.
+// programVersion returns a text that differs between builds of a program.
 func programVersion(program string) (string, error) {
 	info, err := os.Stat(program)
 	if err != nil {
@@ -303,7 +303,7 @@ func (c *Cluster) proxyValues() (map[string]any, error) {
 			return nil, err
 		}
 		values["allServices"], values["apiServer"] = true, plane.Inside().String()
-		// The limits of connection tracking are global.
+		// All nodes share the machine's limit of connection tracking.
 		values["conntrack"] = map[string]any{"maxPerCore": 0}
 	}
 	if s.FakeNodes > 0 {
@@ -328,7 +328,7 @@ func nodeAffinity(nodes []shape.Node) map[string]any {
 
 // waitVicinity waits until enabled components are available and the webhooks answer.
 func (c *Client) waitVicinity(ctx context.Context) error {
-	// Without kube-proxy the controller reaches the API server through these.
+	// The proxies first: without kube-proxy the controller reaches the API server through them.
 	proxies, err := c.AppsV1().DaemonSets(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: proxySelector})
 	if err != nil {
 		return fmt.Errorf("looking for DaemonSet %s: %w", proxyDaemonSet, err)
@@ -364,7 +364,7 @@ func (c *Client) waitController(ctx context.Context) error {
 	return nil
 }
 
-// controllers are the controller's Deployments: one, or none if it is not installed.
+// controllers returns the controller's Deployment, or none if it is not installed.
 func (c *Client) controllers(ctx context.Context) ([]appsv1.Deployment, error) {
 	found, err := c.AppsV1().Deployments(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: controllerSelector})
 	if err != nil {
@@ -375,8 +375,8 @@ func (c *Client) controllers(ctx context.Context) ([]appsv1.Deployment, error) {
 
 const explainTime = 5 * time.Second
 
-// explainPods returns an error that says why the pods of a selector do not work. It ignores
-// that the context has ended.
+// explainPods returns an error that says why the pods of a selector do not work. It works even if
+// the context has ended.
 func (c *Client) explainPods(ctx context.Context, namespace, selector string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
 	defer cancel()

@@ -47,18 +47,18 @@ func (c *Client) waitWebhook(ctx context.Context, name string) error {
 		return nil
 	}
 	object := &unstructured.Unstructured{Object: probes[name]}
-	return kube.Wait(ctx, "the API server to be answered by webhook "+name, func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, "webhook "+name+" to answer the API server", func(ctx context.Context) (string, error) {
 		resource, err := c.Resource(object, metav1.NamespaceDefault)
 		if err != nil {
 			return "", err
 		}
-		before, err := c.answers(ctx, name)
+		before, err := c.readAnswers(ctx, name)
 		if err != nil {
 			return "", err
 		}
-		// A refusal is an answer, too.
+		// A refusal counts as an answer, too.
 		_, refused := resource.Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: kube.FieldManager})
-		after, err := c.answers(ctx, name)
+		after, err := c.readAnswers(ctx, name)
 		switch {
 		case err != nil:
 			return "", err

@@ -19,8 +19,7 @@ func (c *Cluster) CutZone(ctx context.Context, name string, everything bool) err
 	})
 }
 
-// HealZone reverts CutZone, and waits until the zone's nodes are ready. Stopped nodes stay
-// so.
+// HealZone reverts CutZone, and waits until the zone's nodes are ready. Stopped nodes stay stopped.
 func (c *Cluster) HealZone(ctx context.Context, name string) error {
 	return c.changeZone(ctx, name, func(zone shape.Zone) error {
 		if err := c.changeCuts(func(network *fabric.Fabric) error { return network.HealZone(name) }); err != nil {

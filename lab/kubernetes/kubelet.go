@@ -60,7 +60,7 @@ func runKubelet(ctx context.Context, flags *options.KubeletFlags, capacity map[s
 	if err != nil {
 		return err
 	}
-	// systemd would mount in the machine's mount namespace.
+	// With systemd, mounts would be in the machine's mount namespace.
 	deps.Mounter = mount.NewWithoutSystemd("")
 	deps.HostUtil = hostutil.NewHostUtil()
 	deps.Subpather = subpath.New(deps.Mounter)
@@ -98,11 +98,11 @@ func readKubeletConfig(ctx context.Context, flags *options.KubeletFlags) (*optio
 	return &options.KubeletServer{KubeletFlags: *flags, KubeletConfiguration: *config}, nil
 }
 
-// podsInRoot names a control group of all pods: without a name, a kubelet logs an error
-// whenever it looks at the storage of pods.
+// podsInRoot gives all pods a control group: without its name, a kubelet logs an error whenever it
+// checks the storage of pods.
 type podsInRoot struct{ cm.ContainerManager }
 
-// GetPodCgroupRoot returns the name.
+// GetPodCgroupRoot returns the name of the control group.
 func (podsInRoot) GetPodCgroupRoot() string { return "/" }
 
 // noLinks does not make symbolic links: the kubelet would link each log in a folder of the machine.

@@ -27,13 +27,13 @@ func describeMachine(node, folder string) (cadvisor.Interface, error) {
 	var described any = newMachine(base, folder, version, base.ContainerInfoV2, base.GetDirFsInfo)
 	result, ok := described.(cadvisor.Interface)
 	if !ok {
-		return nil, fmt.Errorf("%T is not what describes a machine", described)
+		return nil, fmt.Errorf("%T does not implement cadvisor.Interface", described)
 	}
 	return result, nil
 }
 
-// machine is generic because the package of its types differs between releases of
-// Kubernetes. The names in their JSON are the same in all.
+// machine is generic because the package of its types differs between releases of Kubernetes. The
+// JSON names of their fields are the same in all releases.
 type machine[Version, Options, Info, Disk any] struct {
 	cadvisor.Interface
 	folder  string

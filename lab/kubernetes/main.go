@@ -3,7 +3,8 @@
 // argument chooses the component, and the others are its flags; under the name kubectl the program is
 // kubectl. One program links the shared code once, and is one file to build, keep and find.
 //
-// It is a Go module of its own, so that what Kubernetes pins and replaces stays here.
+// It has its own Go module, so that the versions and replacements that Kubernetes needs affect no
+// other module.
 package main
 
 import (
@@ -28,8 +29,8 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
-// components are what the first argument may be. Each reads os.Args as if it were a
-// program of its own, and returns its exit code.
+// components returns the components by the first argument. Each reads os.Args like a separate
+// program, and returns its exit code.
 func components() map[string]func() int {
 	return map[string]func() int{
 		"etcd": func() int { etcdmain.Main(os.Args); return 0 },
