@@ -1,5 +1,5 @@
-// Module monitoring tests the dashboards and rules of the chart, and pins the Prometheus that tries
-// them, away from the dependencies of the project itself.
+// Module monitoring tests the dashboards and rules of the chart, and pins the Prometheus that runs
+// them. It is separate, so that its dependencies are not the project's.
 module vicinity.dev/vicinity/monitoring
 
 go 1.26.7

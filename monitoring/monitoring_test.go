@@ -1,5 +1,5 @@
-// Package monitoring_test checks the dashboards and the rules of the chart: they ask for metrics that programs export,
-// documents list each rule, and Prometheus' own tool runs the tests in the folder rules.
+// Package monitoring_test checks the dashboards and the rules of the chart: they query only exported
+// metrics, documents list each rule, and promtool runs the tests in the folder rules.
 package monitoring_test
 
 import (
@@ -30,10 +30,10 @@ const (
 	runbooks         = "../docs/runbooks"
 )
 
-// targetLabels are on all series of a target, however it is scraped.
+// targetLabels are on all series of a target.
 var targetLabels = []string{"job", "instance"}
 
-// libraries maps the series of libraries and of Kubernetes that queries ask for to their labels.
+// libraries maps series of libraries and of Kubernetes to their labels.
 var libraries = map[string][]string{
 	"up":                                          nil,
 	"leader_election_master_status":               {"name"},
@@ -48,7 +48,7 @@ var libraries = map[string][]string{
 	"apiserver_admission_webhook_rejection_count": {"name", "type", "operation", "error_type", "rejection_code"},
 }
 
-// catalog knows which series a query may ask for.
+// catalog has the series that a query may use.
 type catalog struct {
 	// labels maps each series to its labels.
 	labels map[string][]string
@@ -62,8 +62,8 @@ var (
 	labelName    = regexp.MustCompile(`\w+`)
 )
 
-// readCatalog reads the tables of metrics in the references, which test/conventions compares with what programs register,
-// and the table of recorded series.
+// readCatalog reads the tables of metrics in the references, and the table of recorded series.
+// test/conventions compares the references with the metrics that programs register.
 func readCatalog(t *testing.T) *catalog {
 	t.Helper()
 	c := &catalog{labels: maps.Clone(libraries)}
@@ -100,7 +100,7 @@ var (
 	variables = strings.NewReplacer("$__rate_interval", "5m", "$cost_per_gib", "0.01")
 )
 
-// faults says what a query asks for that no program exports: series, labels, and values of labels.
+// faults lists the series, labels and values of labels in a query that no program exports.
 func (c *catalog) faults(query string) []string {
 	expr, err := promQL.ParseExpr(variables.Replace(query))
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *catalog) faults(query string) []string {
 		case *parser.VectorSelector:
 			for _, name := range seriesOf(n) {
 				has = append(has, c.labels[name]...)
-				faults = append(faults, c.unknown(name, n.LabelMatchers)...)
+				faults = append(faults, c.findUnknown(name, n.LabelMatchers)...)
 			}
 		}
 		return nil
@@ -138,11 +138,12 @@ func seriesOf(n *parser.VectorSelector) []string {
 	return []string{n.String()}
 }
 
-// values matches a value, or several as in "a|b". It matches no other pattern, no variable, and not the empty value.
+// values matches a value, or several such as "a|b". It does not match other patterns, variables or
+// the empty value.
 var values = regexp.MustCompile(`^[\w|-]+$`)
 
-// unknown says what a selector of one series asks for in vain.
-func (c *catalog) unknown(series string, matchers []*labels.Matcher) []string {
+// findUnknown lists the labels and values in a selector of one series that do not exist.
+func (c *catalog) findUnknown(series string, matchers []*labels.Matcher) []string {
 	known, found := c.labels[series]
 	if !found {
 		return []string{"no program exports " + series}
@@ -164,7 +165,7 @@ func (c *catalog) unknown(series string, matchers []*labels.Matcher) []string {
 	return faults
 }
 
-func TestRulesAskForWhatThereIs(t *testing.T) {
+func TestRulesQueryExportedMetrics(t *testing.T) {
 	c := readCatalog(t)
 	file, problems := rulefmt.ParseFile(rulesFile, false, model.LegacyValidation, promQL, slog.New(slog.DiscardHandler))
 	if len(problems) > 0 {
@@ -206,10 +207,11 @@ func TestRulesAskForWhatThereIs(t *testing.T) {
 	}
 }
 
-// labelValues is how a variable of a dashboard lists the values of a label: the first part is a selector.
+// labelValues matches the function by which a dashboard's variable lists the values of a label. Its
+// first argument is a selector.
 var labelValues = regexp.MustCompile(`^label_values\((.+), *\w+\)$`)
 
-func TestDashboardsAskForWhatThereIs(t *testing.T) {
+func TestDashboardsQueryExportedMetrics(t *testing.T) {
 	c := readCatalog(t)
 	files, err := filepath.Glob(filepath.Join(dashboardsFolder, "*"))
 	if err != nil || len(files) == 0 {
@@ -256,8 +258,8 @@ func TestDashboardsAskForWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestRulesWithPromtool builds Prometheus' own tool, with the tags of "make prometheus", and runs it on the rules and on
-// their tests.
+// TestRulesWithPromtool builds promtool with the tags of "make prometheus", and runs it on the rules
+// and on their tests.
 func TestRulesWithPromtool(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds promtool")
