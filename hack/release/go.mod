@@ -1,5 +1,5 @@
-// Module release makes what is published: images, the packaged chart, plugin archives and
-// what describes them, away from the dependencies of the project itself.
+// Module release makes the files of a release: images, the packaged chart, plugin archives and
+// lists of modules. It is separate, so that its dependencies are not the project's.
 module vicinity.dev/vicinity/hack/release
 
 go 1.26.0

@@ -2,7 +2,7 @@
 // that names them by digest, archives of the kubectl plugin, and their descriptions and checksums. The
 // Makefile's targets build, images, package and release run it, so that each program is linked once.
 //
-// The same commit, built by the same version of Go, makes the same bytes.
+// The same commit, built by the same version of Go, gives the same bytes.
 package main
 
 import (
@@ -73,7 +73,7 @@ func (s *settings) run(write func(*release, context.Context) error) func(*cobra.
 			return errors.New("--out is empty: write the folder that gets the files")
 		}
 		s.out = filepath.Clean(s.out)
-		if err := errors.Join(replaceable(s.out), image.CheckRegistry(s.registry), plugin.CheckAddress(s.address)); err != nil {
+		if err := errors.Join(checkReplaceable(s.out), image.CheckRegistry(s.registry), plugin.CheckAddress(s.address)); err != nil {
 			return err
 		}
 		from, err := source.Read(ctx, s.root, s.version)
@@ -164,7 +164,7 @@ func replaceable(folder string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("--out %s: it has files and no %s of a release, and its content would be removed: write another folder", folder, digestsFile)
+	return fmt.Errorf("--out %s: it has files but no %s of a release, and its content would be removed: write another folder", folder, digestsFile)
 }
 
 // replace puts a folder in the place of another, and removes that one. If it is interrupted, the

@@ -25,8 +25,8 @@ func TestSettingsAreRefusedEarly(t *testing.T) {
 	file := filepath.Join(foreign, "letter")
 	for _, test := range []struct{ args, want string }{
 		{"images", "--out is empty"},
-		{"images --out " + foreign, "--out " + foreign + ": it has files and no DIGESTS of a release"},
-		{"images --out " + foreign + "/", "--out " + foreign + ": it has files and no DIGESTS of a release"},
+		{"images --out " + foreign, "--out " + foreign + ": it has files but no DIGESTS of a release"},
+		{"images --out " + foreign + "/", "--out " + foreign + ": it has files but no DIGESTS of a release"},
 		{"images --out " + file, "not a directory"},
 		{"images --out NEW --registry https://example.org", `REGISTRY "https://example.org": write a host`},
 		{"images --out NEW --platforms linux/none", `PLATFORMS "linux/none"`},
@@ -42,7 +42,7 @@ func TestSettingsAreRefusedEarly(t *testing.T) {
 			t.Errorf("%s: %v, want %s", test.args, err, test.want)
 		}
 		if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
-			t.Errorf("%s: %v is left, %v", test.args, left, err)
+			t.Errorf("%s: the folder has %v, %v; want it empty", test.args, left, err)
 		}
 	}
 	if content, err := os.ReadFile(file); err != nil || string(content) != "kept" {

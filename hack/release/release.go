@@ -61,7 +61,7 @@ func (r *release) writePackage(ctx context.Context) error {
 	return err
 }
 
-// writeAll writes a release.
+// writeAll writes a complete release.
 func (r *release) writeAll(ctx context.Context) error {
 	switch {
 	case r.version == "":

@@ -1,5 +1,5 @@
-// Module tools pins the programs that build and check the project, away from the
-// dependencies of the project itself.
+// Module tools pins the programs that build and check the project. It is separate, so that its
+// dependencies are not the project's.
 module vicinity.dev/vicinity/hack/tools
 
 go 1.26.0

@@ -22,7 +22,7 @@ type Section struct {
 // Change is one entry of a list.
 type Change struct {
 	Kind        string // one of kinds
-	Description string // on one line
+	Description string // without line breaks
 }
 
 // kinds are the headings of lists.
@@ -88,7 +88,7 @@ func parse(text string) ([]Section, error) {
 				return nil, fmt.Errorf("line %d: the heading %q: write one of %s", number, name, strings.Join(kinds, ", "))
 			}
 		case listed && kind == "":
-			return nil, fmt.Errorf("line %d: a change comes after a heading such as \"### Added\"", number)
+			return nil, fmt.Errorf("line %d: a change without a heading: write a heading such as \"### Added\" above it", number)
 		case listed:
 			*changes = append(*changes, Change{Kind: kind, Description: item})
 		case indented && len(*changes) > 0:

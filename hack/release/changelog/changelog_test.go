@@ -23,7 +23,7 @@ In short: it is better.
 
 ### Added
 
-- One thing, told
+- One thing, written
   on two lines.
 - Another.
 
@@ -39,7 +39,7 @@ func TestFind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Change{{"added", "One thing, told on two lines."}, {"added", "Another."}, {"security", "A hole is closed."}}
+	want := []Change{{"added", "One thing, written on two lines."}, {"added", "Another."}, {"security", "A hole is closed."}}
 	if got.Date != "2026-03-04" || !reflect.DeepEqual(got.Changes, want) {
 		t.Errorf("got %+v", got)
 	}

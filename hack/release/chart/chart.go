@@ -35,8 +35,8 @@ type Image struct {
 // Images are the names of the images in the values of the tree.
 var Images = []string{"vicinity-controller", "vicinity-proxy", "vicinity-dns"}
 
-// Package packages the chart of a repository into a folder, and returns the path. The same
-// chart makes the same bytes.
+// Package packages the chart of a repository into a folder, and returns the path of the package.
+// The same chart gives the same bytes.
 func Package(s source.Source, folder string, images []Image, changes changelog.Section) (string, error) {
 	c, err := load(s, images)
 	if err != nil {

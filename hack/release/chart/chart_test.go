@@ -28,14 +28,14 @@ func images() []Image {
 	return all
 }
 
-func packaged(t *testing.T) (*chart.Chart, []byte) {
+func packageChart(t *testing.T) (*chart.Chart, []byte) {
 	t.Helper()
 	path, err := Package(from, t.TempDir(), images(), changes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if name := filepath.Base(path); name != "vicinity-1.2.3-rc.4.tgz" {
-		t.Errorf("the chart is %s", name)
+		t.Errorf("the package's name is %s", name)
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -49,7 +49,7 @@ func packaged(t *testing.T) (*chart.Chart, []byte) {
 }
 
 func TestPackagedChartNamesItsImages(t *testing.T) {
-	c, _ := packaged(t)
+	c, _ := packageChart(t)
 	if c.Metadata.Version != from.Version || c.Metadata.AppVersion != from.Version {
 		t.Errorf("the versions are %s and %s", c.Metadata.Version, c.Metadata.AppVersion)
 	}

@@ -53,7 +53,7 @@ type Set struct {
 	Index v1.ImageIndex
 }
 
-// New makes the images of a program, whose compiled files are given by platform.
+// New makes the images of a program from its compiled files by platform.
 func New(s source.Source, p program.Program, registry string, platforms []program.Platform, files map[program.Platform]string) (Set, error) {
 	set := Set{Program: p, Repository: Repository(registry, p.Name), Version: s.Version}
 	labels := labels(s, p)
@@ -246,7 +246,7 @@ func (s Set) Write(folder string) ([]string, error) {
 	return append(names, name), nil
 }
 
-// LayoutName is the name of the archive that has all platforms.
+// LayoutName returns the name of the archive with all platforms.
 func LayoutName(program, version string) string { return program + "-" + version + ".oci.tar" }
 
 func (s Set) writeOne(path string, image Image) error {

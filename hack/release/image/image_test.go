@@ -49,7 +49,7 @@ func archives(t *testing.T, content string) (string, Set) {
 	}
 	left, err := filepath.Glob(filepath.Join(folder, ".*"))
 	if err != nil || len(left) > 0 {
-		t.Errorf("beside the archives there are %q, %v", left, err)
+		t.Errorf("Write left %q, %v", left, err)
 	}
 	return folder, set
 }
@@ -70,9 +70,9 @@ func contents(t *testing.T, folder string) map[string][]byte {
 }
 
 func TestSameProgramMakesTheSameArchives(t *testing.T) {
-	folder, set := archives(t, "a program")
-	again, _ := archives(t, "a program")
-	other, changed := archives(t, "another program")
+	folder, set := writeArchives(t, "a program")
+	again, _ := writeArchives(t, "a program")
+	other, changed := writeArchives(t, "another program")
 	second, different := contents(t, again), contents(t, other)
 	for name, content := range contents(t, folder) {
 		if !bytes.Equal(content, second[name]) {
@@ -85,13 +85,13 @@ func TestSameProgramMakesTheSameArchives(t *testing.T) {
 	one, err := set.Digest()
 	two, failed := changed.Digest()
 	if err := errors.Join(err, failed); err != nil || one == two {
-		t.Errorf("another program has the digest %s, too, %v", one, err)
+		t.Errorf("another program has the same digest %s, %v", one, err)
 	}
 }
 
-// A registry gets the layout as it is, so its digest is the one to pin.
+// A registry gets the layout unchanged, so the index's digest pins the image.
 func TestArchiveOfAllPlatforms(t *testing.T) {
-	folder, set := archives(t, "a program")
+	folder, set := writeArchives(t, "a program")
 	unpacked := t.TempDir()
 	unpack(t, filepath.Join(folder, LayoutName(small.Name, tag)), unpacked)
 	found, err := layout.ImageIndexFromPath(unpacked)
@@ -151,7 +151,7 @@ func unpack(t *testing.T, archive, folder string) {
 			t.Fatal(err)
 		}
 		if header.Name < before || header.ModTime.Unix() != 0 {
-			t.Errorf("%s comes after %s and is of %s", header.Name, before, header.ModTime)
+			t.Errorf("%s comes after %s and has the time %s", header.Name, before, header.ModTime)
 		}
 		before = header.Name
 		path := filepath.Join(folder, header.Name)
@@ -173,6 +173,6 @@ func TestCertificatesAreTrusted(t *testing.T) {
 	}
 	const few = 50
 	if count := bytes.Count(certificates(), []byte("BEGIN CERTIFICATE")); count < few {
-		t.Errorf("there are %d certificates", count)
+		t.Errorf("%d certificates, want at least %d", count, few)
 	}
 }

@@ -132,11 +132,11 @@ func list(root, platform string) (map[string]*listed, error) {
 	command := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,Standard,Deps,Module", "./cmd/...")
 	command.Dir = root
 	command.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+platform, "CGO_ENABLED=0")
-	var complaint bytes.Buffer
-	command.Stderr = &complaint
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
 	output, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("listing packages for linux/%s: %w: %s", platform, err, complaint.String())
+		return nil, fmt.Errorf("listing packages for linux/%s: %w: %s", platform, err, stderr.String())
 	}
 	packages := map[string]*listed{}
 	for decoder := json.NewDecoder(bytes.NewReader(output)); ; {
@@ -247,7 +247,7 @@ const leastKnown = 75
 func classify(text []byte) (names []string, err error) {
 	found := licensecheck.Scan(text)
 	if found.Percent < leastKnown {
-		return nil, fmt.Errorf("only %.0f %% of it is a known licence, and at least %d %% must be", found.Percent, leastKnown)
+		return nil, fmt.Errorf("only %.0f %% of it is a known licence; at least %d %% must be", found.Percent, leastKnown)
 	}
 	for _, match := range found.Match {
 		if !slices.Contains(names, match.ID) {

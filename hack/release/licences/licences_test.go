@@ -44,15 +44,15 @@ func TestReferenceIsCurrent(t *testing.T) {
 	whole := texts(all)
 	for _, d := range all {
 		if !strings.Contains(whole, d.Module) || len(d.Programs) == 0 {
-			t.Errorf("%s is in no program, or not in the texts", d.Module)
+			t.Errorf("%s has no program, or is not in the texts", d.Module)
 		}
 	}
 	if len(all) < 50 {
-		t.Errorf("there are %d modules; are they still found?", len(all))
+		t.Errorf("only %d modules found, want at least 50", len(all))
 	}
 }
 
-const mit = `Copyright (c) 2026 Somebody
+const mit = `Copyright (c) 2026 Example Authors
 
 Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation files (the "Software"), to
 deal in the Software without restriction, including without limitation the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or
@@ -83,7 +83,7 @@ func TestWhatMayBeShipped(t *testing.T) {
 		"not for evil":       {file: "LICENSE", text: strings.Replace(mit, "THE SOFTWARE IS", "The Software shall be used for Good, not Evil.\n\nTHE SOFTWARE IS", 1), fault: "example.com/m v1.2.3"},
 		"MIT and a clause":   {file: "LICENSE", text: mit + strings.Repeat("The Software may not be sold. ", 20), fault: "of it is a known licence"},
 		"no permission":      {file: "LICENSE", text: "All rights reserved.", fault: "of it is a known licence"},
-		"a notice":           {file: "NOTICE", text: "Made by Somebody.", fault: "has no licence file"},
+		"a notice":           {file: "NOTICE", text: "Made by Example Authors.", fault: "has no licence file"},
 	} {
 		folder := t.TempDir()
 		if err := os.WriteFile(filepath.Join(folder, test.file), []byte(test.text), 0o600); err != nil {

@@ -55,7 +55,7 @@ func TestArchiveOfUnix(t *testing.T) {
 		got = append(got, header.FileInfo().Mode().String()+" "+header.Name)
 	}
 	if want := []string{"-rw-r--r-- LICENSE", "-rwxr-xr-x kubectl-vicinity"}; !slices.Equal(got, want) {
-		t.Errorf("it has %q, want %q", got, want)
+		t.Errorf("the archive has %q, want %q", got, want)
 	}
 }
 

@@ -105,7 +105,7 @@ func linkerFlags(s source.Source) string {
 	return flags
 }
 
-// build is one call of the go command.
+// build describes one call of go build.
 type build struct {
 	folder      string // of the sources
 	packages    []string
@@ -115,11 +115,11 @@ type build struct {
 }
 
 func (b build) run(ctx context.Context) error {
-	asked := b.goCommand(ctx, "env", "GOEXPERIMENT")
-	asked.Stdout = nil
-	experiments, err := asked.Output()
+	env := b.goCommand(ctx, "env", "GOEXPERIMENT")
+	env.Stdout = nil
+	experiments, err := env.Output()
 	if err != nil {
-		return fmt.Errorf("asking the go command for GOEXPERIMENT: %w", err)
+		return fmt.Errorf("reading GOEXPERIMENT from the go command: %w", err)
 	}
 	if text := strings.TrimSpace(string(experiments)); text != "" {
 		return fmt.Errorf("the go command has GOEXPERIMENT=%s, which makes other programs: run go env -u GOEXPERIMENT", text)

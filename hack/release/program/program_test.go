@@ -21,7 +21,7 @@ func small(t *testing.T) build {
 			t.Fatal(err)
 		}
 	}
-	return build{folder, []string{"."}, filepath.Join(folder, "out"), "-s -w -X main.word=said", Platform{"linux", runtime.GOARCH}}
+	return build{folder, []string{"."}, filepath.Join(folder, "out"), "-s -w -X main.word=linked", Platform{"linux", runtime.GOARCH}}
 }
 
 // settings makes the go command read a file of go env -w.
@@ -38,8 +38,8 @@ func settings(t *testing.T, text string) {
 func TestSameSourcesMakeTheSameProgram(t *testing.T) {
 	var made [][]byte
 	for _, machine := range []string{"", "GOFLAGS=-tags=other\nGOAMD64=v3\nGOARM64=v8.1\n"} {
-		settings(t, machine)
-		b := small(t)
+		setGoEnv(t, machine)
+		b := smallBuild(t)
 		if err := b.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestPluginNeedsNoLinux(t *testing.T) {
 			t.Fatal(err)
 		}
 		if has := strings.Contains(string(packages), linux); has != (platform.OS == "linux") {
-			t.Errorf("%s: whether it has %s is %t", platform, strings.TrimSpace(linux), has)
+			t.Errorf("%s: the program contains %s: %t", platform, strings.TrimSpace(linux), has)
 		}
 	}
 }

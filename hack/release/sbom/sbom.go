@@ -42,7 +42,7 @@ func describe(s source.Source, p program.Program, platform program.Platform, con
 	sum := sha256.Sum256(content)
 	main := cdx.Component{
 		BOMRef: p.Name, Type: cdx.ComponentTypeApplication, Name: p.Name, Version: s.Version, Description: p.Description,
-		PackageURL: reference(info.Main.Path, "v"+s.Version, platform),
+		PackageURL: programURL(info.Main.Path, "v"+s.Version, platform),
 		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}},
 		Licenses:   &cdx.Licenses{{License: &cdx.License{ID: image.License}}},
 	}

@@ -19,7 +19,7 @@ var (
 	platform = program.Platform{OS: "linux", Architecture: "amd64"}
 )
 
-func decoded(t *testing.T, text []byte) *cdx.BOM {
+func decode(t *testing.T, text []byte) *cdx.BOM {
 	t.Helper()
 	bom := new(cdx.BOM)
 	if err := cdx.NewBOMDecoder(bytes.NewReader(text), cdx.BOMFileFormatJSON).Decode(bom); err != nil {
@@ -37,10 +37,10 @@ func TestModulesAreListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bom := decoded(t, text)
+	bom := decode(t, text)
 	main := bom.Metadata.Component
 	if want := "pkg:golang/example.org/main@v1.2.3?goarch=amd64&goos=linux"; main.PackageURL != want || main.Version != "1.2.3" {
-		t.Errorf("it is about %+v, want %s", main, want)
+		t.Errorf("the program is %+v, want %s", main, want)
 	}
 	if want := "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"; (*main.Hashes)[0].Value != want {
 		t.Errorf("the checksum is %s, want %s", (*main.Hashes)[0].Value, want)

@@ -69,7 +69,7 @@ func Read(ctx context.Context, root, version string) (Source, error) {
 	if version != "" {
 		return s, nil
 	}
-	s.Version, err = s.development(commits)
+	s.Version, err = s.developmentVersion(commits)
 	return s, err
 }
 

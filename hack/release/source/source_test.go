@@ -36,10 +36,10 @@ func TestRead(t *testing.T) {
 	t.Setenv(epochVariable, "")
 	root := repository(t)
 	if s, err := Read(t.Context(), root, ""); err != nil || s.Version != "0.3.0-dev.0" || s.Time.Unix() != 0 {
-		t.Errorf("without a commit it is %+v, %v", s, err)
+		t.Errorf("Read without a commit = %+v, %v", s, err)
 	}
 	if _, err := Read(t.Context(), root, "0.3.0"); err == nil || !strings.HasPrefix(err.Error(), "reading the commit of "+root) {
-		t.Errorf("without a commit: %v", err)
+		t.Errorf("Read of a version without a commit: %v", err)
 	}
 	run(t, root, "add", ".")
 	run(t, root, "commit", "--quiet", "-m", "first")
@@ -64,7 +64,7 @@ func TestRead(t *testing.T) {
 	t.Setenv(epochVariable, "5")
 	released, err := Read(t.Context(), root, "0.3.0")
 	if err != nil || released.Version != "0.3.0" || released.Prerelease() || released.Time.Unix() != 5 {
-		t.Errorf("with a version and a time it is %+v, %v", released, err)
+		t.Errorf("Read with a version and a time = %+v, %v", released, err)
 	}
 	t.Setenv(epochVariable, "today")
 	if _, err := Read(t.Context(), root, "0.3.0"); err == nil || err.Error() != `SOURCE_DATE_EPOCH is "today": it must be seconds since 1970` {
