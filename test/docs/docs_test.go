@@ -30,9 +30,9 @@ type example struct {
 
 // Every command of the program runs without an error, in a folder of its own.
 func TestCommands(t *testing.T) {
-	examples := shown(t)
+	examples := listExamples(t)
 	if len(examples) < 5 {
-		t.Fatalf("found %d commands in the documents; are the blocks still marked ```sh?", len(examples))
+		t.Fatalf("found %d commands in the documents, want at least 5; are the blocks still marked ```sh?", len(examples))
 	}
 	printed := map[bool]string{}
 	for ofBudgets, file := range map[bool]string{false: cluster, true: budgets} {
@@ -55,7 +55,7 @@ func TestCommands(t *testing.T) {
 			case source != "":
 				t.Fatalf("there is no input for %q", source)
 			}
-			command, _, _ = strings.Cut(command, " > ") // the shell would write the file
+			command, _, _ = strings.Cut(command, " > ") // only a shell writes the file
 			args := strings.Fields(onFewCases(t, strings.TrimPrefix(command, program)))
 			t.Chdir(t.TempDir())
 			var stdout, stderr bytes.Buffer
@@ -63,7 +63,7 @@ func TestCommands(t *testing.T) {
 				t.Errorf("exit code %d\n%s", code, &stderr)
 			}
 			if stdout.Len() == 0 {
-				t.Error("printed nothing")
+				t.Error("the command printed nothing")
 			}
 		})
 	}
@@ -85,13 +85,13 @@ func onFewCases(t *testing.T, command string) string {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(accepted), `"`+args+`"`) {
-		t.Errorf("no acceptance test runs %q: add one to test/acceptance, which compares its figures too", args)
+		t.Errorf("no acceptance test runs %q: add one to test/acceptance that also compares its figures", args)
 	}
 	return strings.Replace(command, whole, "--dataset representative", 1)
 }
 
-// shown lists the commands of the program in all documents.
-func shown(t *testing.T) []example {
+// listExamples lists the commands of the program in all documents.
+func listExamples(t *testing.T) []example {
 	t.Helper()
 	var examples []example
 	for name, document := range documents(t) {

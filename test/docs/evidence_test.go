@@ -123,10 +123,10 @@ func unshown(document string) (rows []string) {
 		last := strings.TrimSpace(cells[len(cells)-1])
 		switch {
 		case !strings.HasPrefix(line, "|"):
-			shown = false
+			hasColumn = false
 		case last == "shown by":
-			shown = true
-		case shown && !strings.HasPrefix(last, "---") && len(named(last)) == 0:
+			hasColumn = true
+		case hasColumn && !strings.HasPrefix(last, "---") && len(testNames(last)) == 0:
 			rows = append(rows, line)
 		}
 	}
@@ -137,7 +137,7 @@ func unshown(document string) (rows []string) {
 func TestNamedTestsExist(t *testing.T) {
 	known, found := evidence(t), 0
 	for document, text := range documents(t) {
-		for _, name := range named(prose(text)) {
+		for _, name := range testNames(prose(text)) {
 			found++
 			if known[name] == "" {
 				t.Errorf("%s names the test %s, which does not exist", document, name)
@@ -145,7 +145,7 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 	}
 	if found < 50 {
-		t.Errorf("documents name %d tests; are they still marked as code?", found)
+		t.Errorf("documents name %d tests, want at least 50; are they still marked as code?", found)
 	}
 }
 
@@ -169,17 +169,17 @@ func TestRequirementsAreShown(t *testing.T) {
 			continue
 		}
 		rows++
-		tests, tier := named(cells[1]), strings.Trim(cells[2], " `")
+		tests, tier := testNames(cells[1]), strings.Trim(cells[2], " `")
 		switch {
 		case len(tests) != 1 || known[tests[0]] == "":
 			t.Errorf("%s: %s: it names the tests %q, want one existing test", requirements, line, tests)
 		case known[tests[0]] == ofFunction && !slices.Contains(tiers, tier):
-			t.Errorf("%s: %s: %q is none of %q", requirements, line, tier, tiers)
+			t.Errorf("%s: %s: the target is %q, want one of %q", requirements, line, tier, tiers)
 		case known[tests[0]] != ofFunction && known[tests[0]] != tier:
-			t.Errorf("%s: %s: the promise is one of make %s", requirements, line, known[tests[0]])
+			t.Errorf("%s: %s: the promise runs with make %s", requirements, line, known[tests[0]])
 		}
 	}
 	if rows < 50 {
-		t.Errorf("%s has %d rows; are they still tables of three columns?", requirements, rows)
+		t.Errorf("%s has %d rows, want at least 50; are they still tables of three columns?", requirements, rows)
 	}
 }

@@ -64,7 +64,7 @@ func texts(node ast.Node) []string {
 func declared(t *testing.T, folder string, fits func(name string) bool) []string {
 	t.Helper()
 	var all []string
-	for _, file := range parsed(t, folder) {
+	for _, file := range parsePackage(t, folder) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.ValueSpec)
 			if !ok {
@@ -98,7 +98,7 @@ func rows(t *testing.T, heading string) []string {
 // words returns the parts of the reason of a Service's condition.
 func words(t *testing.T) []string {
 	t.Helper()
-	return declared(t, "internal/routing", func(name string) bool {
+	return declaredTexts(t, "internal/routing", func(name string) bool {
 		return name == "stateWords" || strings.HasPrefix(name, "word") || strings.HasPrefix(name, "Trouble")
 	})
 }
@@ -109,7 +109,7 @@ func sorted(texts []string) []string {
 }
 
 func TestReasonsAreDocumented(t *testing.T) {
-	if got, want := rows(t, "The condition of a Service"), sorted(words(t)); !slices.Equal(got, want) {
+	if got, want := rows(t, "The condition of a Service"), sorted(reasonWords(t)); !slices.Equal(got, want) {
 		t.Errorf("%s has the reasons %q, the code has %q", outcomes, got, want)
 	}
 }
@@ -117,10 +117,10 @@ func TestReasonsAreDocumented(t *testing.T) {
 // An event's reason is "Topology" and a word, or a literal.
 func TestEventsAreDocumented(t *testing.T) {
 	var want []string
-	for _, word := range words(t) {
+	for _, word := range reasonWords(t) {
 		want = append(want, "Topology"+word)
 	}
-	for _, file := range append(parsed(t, "internal/routing/controller"), parsed(t, "internal/routing")...) {
+	for _, file := range append(parsePackage(t, "internal/routing/controller"), parsePackage(t, "internal/routing")...) {
 		for _, text := range texts(file) {
 			if strings.HasPrefix(text, "Topology") && text != "Topology" {
 				want = append(want, text)

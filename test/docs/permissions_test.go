@@ -51,9 +51,9 @@ func TestPermissionsOfTheControllerAreDocumented(t *testing.T) {
 		}
 		switch role.Kind {
 		case "ClusterRole":
-			want = append(want, granted("cluster", role.Rules)...)
+			want = append(want, describeRules("cluster", role.Rules)...)
 		case "Role":
-			want = append(want, granted("own namespace", role.Rules)...)
+			want = append(want, describeRules("own namespace", role.Rules)...)
 		}
 	}
 	slices.Sort(want)

@@ -24,7 +24,7 @@ func section(t *testing.T, document, title string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(text(t, document), "\n## "+title+"\n")
 	if !found {
-		t.Fatalf("%s has no part %q", document, title)
+		t.Fatalf("%s has no section %q", document, title)
 	}
 	part, _, _ := strings.Cut(rest, "\n## ")
 	return part
@@ -35,7 +35,7 @@ func TestOldestKernelIsDocumented(t *testing.T) {
 	for _, document := range []string{proxyGuide, proxyReference} {
 		match := stated.FindStringSubmatch(text(t, document))
 		if match == nil || match[1] != kernel.MinimumKernel {
-			t.Errorf("%s says %q, the proxy asks for %s", document, match, kernel.MinimumKernel)
+			t.Errorf("%s has %q, the proxy requires %s", document, match, kernel.MinimumKernel)
 		}
 	}
 }

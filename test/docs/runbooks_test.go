@@ -24,14 +24,14 @@ func TestRunbooksAreAlike(t *testing.T) {
 			continue
 		}
 		found++
-		var parts []string
+		var sections []string
 		for line := range strings.Lines(prose(document)) {
-			if part, ok := strings.CutPrefix(line, "## "); ok {
-				parts = append(parts, strings.TrimSpace(part))
+			if title, ok := strings.CutPrefix(line, "## "); ok {
+				sections = append(sections, strings.TrimSpace(title))
 			}
 		}
-		if want := []string{"How it looks", "What to run", "What to do"}; !slices.Equal(parts, want) {
-			t.Errorf("%s has the parts %q, want %q", name, parts, want)
+		if want := []string{"How it looks", "What to run", "What to do"}; !slices.Equal(sections, want) {
+			t.Errorf("%s has the sections %q, want %q", name, sections, want)
 		}
 		if !strings.Contains(list, "("+file+")") {
 			t.Errorf("%sREADME.md does not list %s", runbooks, file)
