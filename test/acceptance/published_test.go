@@ -28,7 +28,7 @@ type row struct {
 	CasesPerSecond    float64 `json:"casesPerSecond"`
 }
 
-// run runs "vicinity simulate" with the given arguments.
+// run runs "vicinity simulate".
 func run(t *testing.T, args string) []row {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -50,7 +50,7 @@ func run(t *testing.T, args string) []row {
 func near(t *testing.T, name string, got, published, tolerance float64) {
 	t.Helper()
 	if math.Abs(got-published) > tolerance {
-		t.Errorf("%s is %.3f, published is %.2f", name, got, published)
+		t.Errorf("%s is %.3f, want %.2f as published", name, got, published)
 	}
 }
 
@@ -58,7 +58,7 @@ func near(t *testing.T, name string, got, published, tolerance float64) {
 func whole(t *testing.T, args string) []row {
 	t.Helper()
 	if os.Getenv("E2E_SOAK") == "" {
-		t.Skip("the whole published data set is scored by make soak")
+		t.Skip("only make soak scores the whole published data set")
 	}
 	rows := run(t, args)
 	for _, r := range rows {
@@ -79,12 +79,12 @@ func TestPublishedTable(t *testing.T) {
 		{Algorithm: "local-opt", Total: 84.89, InZone: 83.74, Overload: 99.47, Slices: 49.35},
 	}
 	if len(rows) != len(published) {
-		t.Fatalf("%d algorithms", len(rows))
+		t.Fatalf("%d algorithms, want %d", len(rows), len(published))
 	}
 	for i, want := range published {
 		got := rows[i]
 		if got.Algorithm != want.Algorithm {
-			t.Errorf("row %d is of %s, want %s", i+1, got.Algorithm, want.Algorithm)
+			t.Errorf("row %d has the algorithm %s, want %s", i+1, got.Algorithm, want.Algorithm)
 		}
 		near(t, got.Algorithm+": total", got.Total, want.Total, 0.1)
 		near(t, got.Algorithm+": in-zone", got.InZone, want.InZone, 0.3)
@@ -124,7 +124,7 @@ func TestThreePerZoneIsTheBestStart(t *testing.T) {
 	near(t, "balanced: total", balanced.Total, 72.55, 0.1)
 	rows := run(t, "--dataset small --algorithm local --delivery groups --starting-threshold 1x,2x,3x,4x,5x")
 	if len(rows) != 5 {
-		t.Fatalf("%d thresholds", len(rows))
+		t.Fatalf("%d thresholds, want 5", len(rows))
 	}
 	best := rows[0]
 	for i, published := range []float64{80.07, 80.09, 80.1, 80.08, 80.01} {
@@ -134,7 +134,7 @@ func TestThreePerZoneIsTheBestStart(t *testing.T) {
 		}
 	}
 	if best.StartingThreshold != "3x" {
-		t.Errorf("starting at %s is best", best.StartingThreshold)
+		t.Errorf("the best starting threshold is %s, want 3x", best.StartingThreshold)
 	}
 	if !(rows[0].Total < rows[1].Total && rows[1].Total < rows[2].Total && rows[2].Total > rows[3].Total && rows[3].Total > rows[4].Total) {
 		t.Errorf("the totals do not rise to 3x and then fall")

@@ -20,13 +20,13 @@ func Program(names ...string) (string, error) {
 			break
 		}
 		if folder == filepath.Dir(folder) {
-			return "", errors.New("the working directory is not in the repository, whose folder bin has the programs")
+			return "", errors.New("finding the folder bin: the working directory is not in the repository")
 		}
 		folder = filepath.Dir(folder)
 	}
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(folder, "bin", name)); err != nil {
-			return "", fmt.Errorf("%s is needed: %w; build it by make build kubernetes", name, err)
+			return "", fmt.Errorf("the test needs the program %s: %w; run make build kubernetes", name, err)
 		}
 	}
 	return filepath.Join(folder, "bin", names[0]), nil

@@ -165,8 +165,8 @@ func (b *Browser) call(method string, params object, result any) error {
 			return fmt.Errorf("%s: %w", method, err)
 		case m.ID != b.last:
 			b.events = append(b.events, m.event)
-		case m.Error != nil && slices.Contains(leaving, m.Error.Message):
-			return fmt.Errorf("%s: %w: %s", method, errLeft, m.Error.Message)
+		case m.Error != nil && slices.Contains(pageLeftMessages, m.Error.Message):
+			return fmt.Errorf("%s: %w: %s", method, errPageLeft, m.Error.Message)
 		case m.Error != nil:
 			return fmt.Errorf("%s: %s", method, m.Error.Message)
 		case result == nil:
@@ -197,14 +197,14 @@ func (b *Browser) Visit(url string, width int) error {
 		return err
 	}
 	b.events = nil
-	var went struct{ ErrorText, LoaderID string }
-	if err := b.call("Page.navigate", object{"url": url}, &went); err != nil {
+	var navigation struct{ ErrorText, LoaderID string }
+	if err := b.call("Page.navigate", object{"url": url}, &navigation); err != nil {
 		return err
 	}
-	if went.ErrorText != "" {
-		return fmt.Errorf("opening %s: %s", url, went.ErrorText)
+	if navigation.ErrorText != "" {
+		return fmt.Errorf("opening %s: %s", url, navigation.ErrorText)
 	}
-	if went.LoaderID == "" {
+	if navigation.LoaderID == "" {
 		return fmt.Errorf("opening %s: the page is open already", url)
 	}
 	// Poll the page: an event of a page in another process may be missing, and a page without scripts
@@ -283,7 +283,7 @@ func (b *Browser) Complaints(allowed func(url string) bool) ([]string, error) {
 	return found, nil
 }
 
-// Screenshot saves the top of the page as a picture of that height.
+// Screenshot saves the top of the page as a picture with a height.
 func (b *Browser) Screenshot(file string, height int) error {
 	var width int
 	if err := b.Evaluate("innerWidth", &width); err != nil {
@@ -305,11 +305,11 @@ func (b *Browser) Prefers(feature, value string) error {
 // Until evaluates an expression until it is true, in the page that is open then.
 func (b *Browser) Until(ctx context.Context, expression string) error {
 	for {
-		var so bool
-		if err := b.Evaluate("Boolean("+expression+")", &so); err != nil && !errors.Is(err, errLeft) {
+		var isTrue bool
+		if err := b.Evaluate("Boolean("+expression+")", &isTrue); err != nil && !errors.Is(err, errPageLeft) {
 			return err
 		}
-		if so {
+		if isTrue {
 			return nil
 		}
 		select {

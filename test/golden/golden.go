@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write golden files and references anew")
+var update = flag.Bool("update", false, "rewrite golden files and references")
 
 // IsUpdate reports whether files are written.
 func IsUpdate() bool { return *update }
 
-// Compare fails the test unless a file has a text.
+// Compare fails the test unless a file has the text.
 func Compare(t testing.TB, file, got string) {
 	t.Helper()
 	if *update {
@@ -38,7 +38,7 @@ func Compare(t testing.TB, file, got string) {
 	for n < min(len(lines), len(wanted)) && lines[n] == wanted[n] {
 		n++
 	}
-	t.Errorf("%s differs from line %d on; \"make generate\" writes it anew. Got:\n%s\nwant:\n%s",
+	t.Errorf("%s differs from line %d on; \"make generate\" rewrites it. Got:\n%s\nwant:\n%s",
 		file, n+1, strings.Join(lines[n:], "\n"), strings.Join(wanted[n:], "\n"))
 }
 
@@ -52,7 +52,7 @@ func CompareBetween(t testing.TB, file, begin, end, got string) {
 	before, rest, begun := strings.Cut(string(text), begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !begun || !ended {
-		t.Fatalf("%s has no %q with %q behind it", file, begin, end)
+		t.Fatalf("%s has no %q followed by %q", file, begin, end)
 	}
 	Compare(t, file, before+begin+got+end+after)
 }
