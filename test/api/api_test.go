@@ -109,7 +109,7 @@ func refused(t *testing.T, err error, words ...string) {
 	}
 	for _, word := range words {
 		if err != nil && !strings.Contains(err.Error(), word) {
-			t.Errorf("refused by %v\nwant %q in it", err, word)
+			t.Errorf("refused: %v\nwant %q in it", err, word)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (w *writer) testRoutingPolicy(t *testing.T) {
 		{`{nodeSelector: {matchExpressions: [{key: app, operator: Exists, values: [x]}]}}`, []string{"spec.nodeSelector.matchExpressions", operator}},
 	} {
 		t.Run(test.spec[:min(len(test.spec), 60)], func(t *testing.T) {
-			refused(t, w.try(t, "routingpolicies", routingPolicy("near", test.spec)), test.want...)
+			expectRefusal(t, w.try(t, "routingpolicies", routingPolicy("near", test.spec)), test.want...)
 		})
 	}
 }
@@ -213,7 +213,7 @@ func (w *writer) testClusterRoutingPolicy(t *testing.T) {
 		{"{namespaceSelector: {}, overloadThreshold: 50}", []string{"spec.overloadThreshold", "must be of type string"}},
 	} {
 		t.Run(test.spec, func(t *testing.T) {
-			refused(t, w.try(t, "clusterroutingpolicies", clusterRoutingPolicy("near", test.spec)), test.want...)
+			expectRefusal(t, w.try(t, "clusterroutingpolicies", clusterRoutingPolicy("near", test.spec)), test.want...)
 		})
 	}
 }
@@ -289,7 +289,7 @@ func (w *writer) testTopologyDisruptionBudget(t *testing.T) {
 		{term(strings.Repeat("{key: zone, operator: DoesNotExist}, ", 17)), []string{"matchExpressions", "Too many: 17", "at most 16"}},
 	} {
 		t.Run(test.spec[:min(len(test.spec), 80)], func(t *testing.T) {
-			refused(t, w.try(t, "topologydisruptionbudgets", budget("steady", test.spec)), test.want...)
+			expectRefusal(t, w.try(t, "topologydisruptionbudgets", budget("steady", test.spec)), test.want...)
 		})
 	}
 }
@@ -331,7 +331,7 @@ func (w *writer) testEndpointGroup(t *testing.T) {
 	} {
 		t.Run(test.spec[:min(len(test.spec), 60)], func(t *testing.T) {
 			object := fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: EndpointGroup, metadata: {name: web-1}, spec: %s}", test.spec)
-			refused(t, w.try(t, "endpointgroups", object), test.want...)
+			expectRefusal(t, w.try(t, "endpointgroups", object), test.want...)
 		})
 	}
 }
@@ -342,7 +342,7 @@ func (w *writer) testPodLocator(t *testing.T) {
 		want   []string
 	}{
 		{`ips: [10.0.0.1, "fd00::1"], nodeName: n1, nodeLabels: {topology.kubernetes.io/zone: a}`, nil},
-		{`ips: [10.0.0.1]`, nil}, // its node is gone
+		{`ips: [10.0.0.1]`, nil}, // its node was deleted
 		{`ips: [10.0.0.1], podCreationTimestamp: "2026-01-02T03:04:05Z"`, nil},
 		{`podCreationTimestamp: yesterday`, []string{"podCreationTimestamp", "date-time"}},
 		{`ips: [web.example]`, []string{"ips[0]", `"web.example"`}},
@@ -353,7 +353,7 @@ func (w *writer) testPodLocator(t *testing.T) {
 	} {
 		t.Run(test.fields[:min(len(test.fields), 60)], func(t *testing.T) {
 			object := fmt.Sprintf("{apiVersion: vicinity.dev/v1alpha1, kind: PodLocator, metadata: {name: web-1}, %s}", test.fields)
-			refused(t, w.try(t, "podlocators", object), test.want...)
+			expectRefusal(t, w.try(t, "podlocators", object), test.want...)
 		})
 	}
 }

@@ -35,7 +35,7 @@ type schema struct {
 // Kubernetes.
 func (s schema) fields(path string, found map[string]string) {
 	if s.Items != nil {
-		s.Items.fields(path, found)
+		s.Items.collectFields(path, found)
 	}
 	for name, property := range s.Properties {
 		at := path + "." + name
@@ -46,7 +46,7 @@ func (s schema) fields(path string, found map[string]string) {
 			found[at] = fmt.Sprint(property.Default)
 		}
 		if !slices.Contains([]string{"selector", "nodeSelector", "namespaceSelector", "matchFields", "conditions"}, name) {
-			property.fields(at, found)
+			property.collectFields(at, found)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 	fields := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(root, "charts/vicinity/crds/*.yaml"))
 	if err != nil || len(files) != 6 {
-		t.Fatalf("%d resources, %v", len(files), err)
+		t.Fatalf("%d CRDs, %v; want 6", len(files), err)
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -87,7 +87,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 		crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].fields("spec", fields)
 	}
 	if len(fields) < 30 {
-		t.Fatalf("only %d fields found", len(fields))
+		t.Fatalf("only %d fields found, want at least 30", len(fields))
 	}
 	for field, value := range fields {
 		cell, found := documented[field]
@@ -95,7 +95,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 			t.Errorf("%s is not in %s", field, reference)
 		}
 		if value != "" && cell != "`"+value+"`" {
-			t.Errorf("%s has the default %s; %s says %s", field, value, reference, cell)
+			t.Errorf("%s has the default %s; %s has %s", field, value, reference, cell)
 		}
 	}
 	for field := range documented {

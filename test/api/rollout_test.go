@@ -82,15 +82,15 @@ func (w *writer) testDomainRollout(t *testing.T) {
 		{of("approved: {revision: db-1, failuresBefore: now}"), []string{"spec.approved.failuresBefore", "date-time"}},
 	} {
 		t.Run(test.spec[:min(len(test.spec), 130)], func(t *testing.T) {
-			refused(t, w.try(t, "domainrollouts", domainRollout("db", test.spec)), test.want...)
+			expectRefusal(t, w.try(t, "domainrollouts", domainRollout("db", test.spec)), test.want...)
 		})
 	}
 	t.Run("another target", func(t *testing.T) {
 		if _, _, err := w.write(t.Context(), "domainrollouts", domainRollout("stays", of("paused: true")), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, w.try(t, "domainrollouts", domainRollout("stays", of("paused: false"))))
-		refused(t, w.try(t, "domainrollouts", domainRollout("stays", "{targetRef: {kind: StatefulSet, name: other}, topologyKey: zone}")),
+		expectRefusal(t, w.try(t, "domainrollouts", domainRollout("stays", of("paused: false"))))
+		expectRefusal(t, w.try(t, "domainrollouts", domainRollout("stays", "{targetRef: {kind: StatefulSet, name: other}, topologyKey: zone}")),
 			"spec.targetRef: Forbidden", "cannot be changed; make another DomainRollout for another workload")
 	})
 }
