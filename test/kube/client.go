@@ -146,7 +146,7 @@ const leastRest, mostRest = 20 * time.Millisecond, 250 * time.Millisecond
 // counts as missing, since an API server may be restarting. When the context ends, the error has what
 // was missing last.
 func Wait(ctx context.Context, what string, condition func(context.Context) (missing string, err error)) error {
-	last := "not looked at yet"
+	last := "not checked yet"
 	for {
 		began := time.Now()
 		missing, err := condition(ctx)
@@ -163,7 +163,7 @@ func Wait(ctx context.Context, what string, condition func(context.Context) (mis
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for %s (%s): %w", what, last, ctx.Err())
-		case <-time.After(min(max(leastRest, time.Since(began)), mostRest)):
+		case <-time.After(min(max(minPause, time.Since(began)), maxPause)):
 		}
 	}
 }

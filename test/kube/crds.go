@@ -47,10 +47,10 @@ func (c *Client) waitEstablished(ctx context.Context, crd string) error {
 			}
 			for _, condition := range conditions {
 				if fields, ok := condition.(map[string]any); ok && fields["type"] == "Established" && fields["status"] == "True" {
-					return c.undiscovered(found)
+					return c.undiscoveredVersion(found)
 				}
 			}
-			return "it is not", nil
+			return "not established", nil
 		})
 	})
 }

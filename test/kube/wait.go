@@ -31,9 +31,9 @@ func missingReplicas(d *appsv1.Deployment) string {
 	want, status := ptr.Deref(d.Spec.Replicas, 1), d.Status
 	switch {
 	case status.ObservedGeneration < d.Generation:
-		return "not looked at by the controller-manager yet"
+		return "the controller-manager has not observed it yet"
 	case status.UpdatedReplicas < want || status.AvailableReplicas < want || status.Replicas > want:
-		return fmt.Sprintf("of %d replicas %d are of the latest version, %d available, %d there at all",
+		return fmt.Sprintf("of %d replicas, %d are up to date and %d available; %d exist",
 			want, status.UpdatedReplicas, status.AvailableReplicas, status.Replicas)
 	}
 	return ""
@@ -49,9 +49,9 @@ func (c *Client) WaitDaemonSet(ctx context.Context, namespace, name string) erro
 		want, status := set.Status.DesiredNumberScheduled, set.Status
 		switch {
 		case status.ObservedGeneration < set.Generation:
-			return "not looked at by the controller-manager yet", nil
+			return "the controller-manager has not observed it yet", nil
 		case status.UpdatedNumberScheduled < want || status.NumberAvailable < want || status.NumberMisscheduled > 0:
-			return fmt.Sprintf("of %d pods %d are of the latest version, %d available, %d where they should not be",
+			return fmt.Sprintf("of %d pods, %d are up to date and %d available; %d are on wrong nodes",
 				want, status.UpdatedNumberScheduled, status.NumberAvailable, status.NumberMisscheduled), nil
 		}
 		return "", nil
@@ -62,7 +62,7 @@ func (c *Client) WaitDaemonSet(ctx context.Context, namespace, name string) erro
 func (c *Client) WaitNodes(ctx context.Context, ready bool, names ...string) error {
 	what := "nodes to be ready"
 	if !ready {
-		what = "nodes to be seen as not ready"
+		what = "nodes to be not ready"
 	}
 	return Wait(ctx, what, func(ctx context.Context) (string, error) {
 		// The API server's cache is cheap for thousands of nodes.
@@ -74,15 +74,15 @@ func (c *Client) WaitNodes(ctx context.Context, ready bool, names ...string) err
 		for i := range list.Items {
 			found[list.Items[i].Name] = NodeReady(&list.Items[i])
 		}
-		looked := names
-		if len(looked) == 0 {
+		wanted := names
+		if len(wanted) == 0 {
 			for name := range found {
-				looked = append(looked, name)
+				wanted = append(wanted, name)
 			}
 		}
 		var missing []string
-		for _, name := range looked {
-			if is, there := found[name]; !there || is != ready {
+		for _, name := range wanted {
+			if isReady, exists := found[name]; !exists || isReady != ready {
 				missing = append(missing, name)
 			}
 		}
@@ -104,14 +104,14 @@ func PodReady(pod *corev1.Pod) bool {
 	})
 }
 
-// WaitGone waits until a namespace is gone.
+// WaitGone waits until a namespace is removed.
 func (c *Client) WaitGone(ctx context.Context, namespace string) error {
-	return Wait(ctx, fmt.Sprintf("namespace %s to go", namespace), func(ctx context.Context) (string, error) {
+	return Wait(ctx, fmt.Sprintf("namespace %s to be removed", namespace), func(ctx context.Context) (string, error) {
 		_, err := c.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return "", nil
 		}
-		return "still there", err
+		return "it still exists", err
 	})
 }
 
@@ -154,7 +154,7 @@ func (c *Client) WaitEndpoints(ctx context.Context, namespace, service string, w
 			}
 		}
 		if ready != want {
-			return fmt.Sprintf("there are %d", ready), nil
+			return fmt.Sprintf("%d are ready", ready), nil
 		}
 		return "", nil
 	})
@@ -174,7 +174,7 @@ func Abbreviate(names []string) string {
 func (c *Client) WaitHints(ctx context.Context, namespace, service string, wanted bool) error {
 	what := fmt.Sprintf("hints of Service %s/%s", namespace, service)
 	if !wanted {
-		what += " to go"
+		what += " to be removed"
 	}
 	return Wait(ctx, what, func(ctx context.Context) (string, error) {
 		endpoints, err := c.Endpoints(ctx, namespace, service, discoveryv1.AddressTypeIPv4)
@@ -182,7 +182,7 @@ func (c *Client) WaitHints(ctx context.Context, namespace, service string, wante
 			return "", err
 		}
 		if len(endpoints) == 0 {
-			return "there are no endpoints", nil
+			return "the Service has no endpoints", nil
 		}
 		hinted := 0
 		for _, e := range endpoints {
@@ -191,7 +191,7 @@ func (c *Client) WaitHints(ctx context.Context, namespace, service string, wante
 			}
 		}
 		if wanted && hinted < len(endpoints) || !wanted && hinted > 0 {
-			return fmt.Sprintf("%d of %d endpoints have some", hinted, len(endpoints)), nil
+			return fmt.Sprintf("%d of %d endpoints have hints", hinted, len(endpoints)), nil
 		}
 		return "", nil
 	})

@@ -54,7 +54,7 @@ func New(client kubernetes.Interface, namespace string) *Controller {
 
 // Run runs the controller until the context ends, and returns errors other than conflicts.
 func (c *Controller) Run(ctx context.Context) error {
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(syncPeriod)
 	defer ticker.Stop()
 	for {
 		select {
@@ -123,7 +123,7 @@ func (c *Controller) sync(ctx context.Context) error {
 	return err
 }
 
-// isWanted reports whether any request asks for the eviction.
+// isWanted reports whether a request asks for the eviction.
 func (t *target) isWanted() bool {
 	return slices.ContainsFunc(t.requests, func(r *lifecyclev1alpha1.EvictionRequest) bool {
 		return r.Spec.Intent == lifecyclev1alpha1.EvictionRequestIntentEviction && r.DeletionTimestamp == nil
@@ -144,19 +144,19 @@ func (c *Controller) syncTarget(ctx context.Context, t *target) error {
 		invalid = "Target pod " + t.name + " was not found"
 	case t.pod != nil && t.pod.Spec.SchedulingGroup != nil:
 		invalid = "Target pod " + t.name + " is part of a PodGroup"
-	case t.isWanted() && t.pod != nil && (last == nil || c.isAskedAgain(t, last)):
-		return c.create(ctx, t)
+	case t.isWanted() && t.pod != nil && (last == nil || c.isRequestedAgain(t, last)):
+		return c.createEviction(ctx, t)
 	}
 	if last != nil && !isFinal(last.Status.Conditions) {
 		if err := c.syncEviction(ctx, t, last); err != nil {
 			return err
 		}
 	}
-	return c.answer(ctx, t, last, invalid)
+	return c.updateRequests(ctx, t, last, invalid)
 }
 
-// isAskedAgain reports whether a request is newer than the end of an Eviction.
-func (c *Controller) isAskedAgain(t *target, last *lifecyclev1alpha1.Eviction) bool {
+// isRequestedAgain reports whether the last Eviction has ended and a request is newer.
+func (c *Controller) isRequestedAgain(t *target, last *lifecyclev1alpha1.Eviction) bool {
 	return isFinal(last.Status.Conditions) && slices.ContainsFunc(t.requests, func(r *lifecyclev1alpha1.EvictionRequest) bool {
 		return r.Spec.Intent == lifecyclev1alpha1.EvictionRequestIntentEviction && (r.Status.ObservedGeneration == nil || *r.Status.ObservedGeneration < r.Generation)
 	})

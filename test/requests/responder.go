@@ -21,7 +21,7 @@ type Deleter struct {
 
 // Run deletes pods until the context ends.
 func (d Deleter) Run(ctx context.Context) error {
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(syncPeriod)
 	defer ticker.Stop()
 	for {
 		select {

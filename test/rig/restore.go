@@ -86,11 +86,11 @@ func (c ControlPlane) restore() {
 	if err != nil {
 		c.Fatal(err)
 	}
-	howTo := "start one by: vicinity lab " + strings.Join(up, " ")
+	howTo := "start one with: vicinity lab " + strings.Join(up, " ")
 	if err := verifyLab(c.Config().Host, nodes.Items); err != nil {
-		c.Fatalf("%s=%s is not a lab for tests: %v; tests would delete its objects, so none was touched; %s", Shared, c.Kubeconfig, err, howTo)
+		c.Fatalf("%s=%s is not a lab for tests: %v; tests would delete its objects, so the test stops; %s", Shared, c.Kubeconfig, err, howTo)
 	}
-	c.define()
+	c.installCRDs()
 	client, err := metadata.NewForConfig(c.Config())
 	if err != nil {
 		c.Fatal(err)
@@ -101,11 +101,11 @@ func (c ControlPlane) restore() {
 		r.resources, err = c.deletable()
 		return "", err
 	})
-	if r.original, err = r.read(); err != nil {
+	if r.original, err = r.readOriginal(); err != nil {
 		c.Fatal(err)
 	}
 	if len(r.original.Nodes) != FakeNodes+3 {
-		c.Fatalf("%s is of a control plane with %d nodes; %s", c.Kubeconfig, len(r.original.Nodes), howTo)
+		c.Fatalf("the control plane of %s has %d nodes, want %d; %s", c.Kubeconfig, len(r.original.Nodes), FakeNodes+3, howTo)
 	}
 	c.Await("objects of earlier tests to go", r.sweep)
 	c.Await("namespaces without labels", r.restoreNamespaces)
@@ -144,13 +144,13 @@ func (c ControlPlane) deletable() ([]resource, error) {
 			}
 		}
 	}
-	judges := func(r resource) int {
+	order := func(r resource) int {
 		if r.Group == "admissionregistration.k8s.io" {
 			return 0
 		}
 		return 1
 	}
-	slices.SortStableFunc(found, func(a, b resource) int { return judges(a) - judges(b) })
+	slices.SortStableFunc(found, func(a, b resource) int { return order(a) - order(b) })
 	return found, nil
 }
 
@@ -207,7 +207,7 @@ func (r *restorer) sweep(ctx context.Context) (string, error) {
 			return "", err
 		}
 		for _, object := range list.Items {
-			if l := (leftover{resource, object}); !r.stays(l) {
+			if l := (leftover{resource, object}); !r.mustKeep(l) {
 				all = append(all, l)
 			}
 		}
@@ -225,10 +225,10 @@ func (r *restorer) sweep(ctx context.Context) (string, error) {
 		})
 	}
 	work.Wait()
-	return fmt.Sprintf("%d objects are there, such as %s in namespace %q", len(all), all[0].name(all[0].Name), all[0].Namespace), errors.Join(failures...)
+	return fmt.Sprintf("%d objects still exist, such as %s in namespace %q", len(all), all[0].name(all[0].Name), all[0].Namespace), errors.Join(failures...)
 }
 
-func (r *restorer) stays(l leftover) bool {
+func (r *restorer) mustKeep(l leftover) bool {
 	if l.namespaced {
 		return strings.HasPrefix(l.Namespace, "kube-") || slices.Contains(permanent, l.name(l.Name))
 	}
@@ -262,7 +262,7 @@ func (r *restorer) namespaces(ctx context.Context) (string, error) {
 		case strings.HasPrefix(n.Name, "kube-") || len(n.Labels) < 2 && len(n.Annotations) == 0:
 			continue
 		}
-		n.Labels, n.Annotations = nil, nil // the API server sets the label with the name
+		n.Labels, n.Annotations = nil, nil // the API server sets the label with the name again
 		if _, err := r.CoreV1().Namespaces().Update(ctx, n, metav1.UpdateOptions{}); err != nil {
 			return "", err
 		}

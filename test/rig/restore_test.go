@@ -26,12 +26,12 @@ func TestOnlyLabsForTestsAreRestored(t *testing.T) {
 		want         string // empty if it is restored
 	}{
 		{"a lab for tests", here, lab, ""},
-		{"a test has left a node", here, append([]corev1.Node{node("n1", nil)}, lab...), ""},
+		{"a node of an earlier test", here, append([]corev1.Node{node("n1", nil)}, lab...), ""},
 		{"another machine", "https://192.0.2.1:6443", lab, "address"},
 		{"a name", "https://cluster.example.com", lab, "address"},
 		{"another cluster of this machine", here, []corev1.Node{node("kind-control-plane", nil)}, "no node zone-a-1"},
 		{"a test has deleted a node", here, lab[:len(lab)-1], fmt.Sprintf("no node fake-%d", FakeNodes)},
-		{"nodes with the names alone", here, unmarked, "fake-1 has no label"},
+		{"nodes with the names but without the label", here, unmarked, "fake-1 has no label"},
 	} {
 		err := verifyLab(test.server, test.nodes)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {

@@ -7,7 +7,14 @@
 // takes a node that is made again for dead. So each test uses its own names for the nodes that it
 // makes.
 //
-// The lab is a module of its own, so rig runs its program, bin/vicinity-lab.
+// Tests can share one control plane: VICINITY_CONTROL_PLANE is then the path of its kubeconfig.
+// Without it each test starts its own, which takes seconds and needs no root. In both cases a test
+// gets the control plane in the state after "vicinity lab up", with Vicinity's CRDs.
+//
+// One state remains between tests: Kubernetes remembers the health of nodes by name, and considers
+// a node that is made again as dead. So each test must use its own names for the nodes that it makes.
+//
+// The lab is another Go module, so rig runs its program, bin/vicinity-lab.
 package rig
 
 import (
@@ -37,10 +44,11 @@ const (
 	FakeNodes = 9
 )
 
-// up starts a control plane of the shape that tests expect. The Makefile does the same.
+// up has the arguments that start a control plane with the shape that tests expect. The Makefile has
+// the same arguments.
 var up = []string{"up", "--control-plane-only", "--vicinity=false", "--nodes-per-zone=1", fmt.Sprintf("--fake-nodes=%d", FakeNodes), "--eviction-requests"}
 
-// ControlPlane belongs to a test or subtest.
+// ControlPlane is the control plane of a test or subtest.
 type ControlPlane struct {
 	testing.TB
 	*kube.Client
@@ -66,14 +74,14 @@ func Start(t testing.TB) ControlPlane {
 	}
 	c := ControlPlane{TB: t, Client: client, Kubeconfig: kubeconfig}
 	if os.Getenv(Shared) == "" {
-		c.define()
+		c.installCRDs()
 	} else {
 		c.restore()
 	}
 	return c
 }
 
-// startOwn starts a control plane that ends with the test.
+// startOwn starts a control plane and stops it at the end of the test.
 func startOwn(t testing.TB) (kubeconfig string) {
 	t.Helper()
 	program, err := built.Program("vicinity-lab", "vicinity-kubernetes")
@@ -85,7 +93,7 @@ func startOwn(t testing.TB) (kubeconfig string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// The test's context has ended by now.
+		// The test's context has ended.
 		ctx, cancel := context.WithTimeout(context.Background(), deadline)
 		defer cancel()
 		if t.Failed() {
@@ -133,8 +141,7 @@ func (c ControlPlane) Make(namespace, manifests string) {
 	}
 }
 
-// define installs Vicinity's CRDs.
-func (c ControlPlane) define() {
+func (c ControlPlane) installCRDs() {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), deadline)
 	defer cancel()
