@@ -82,7 +82,7 @@ func (r result) String() string {
 	return fmt.Sprintf("$ %s\n%s%s(exit %d)", r.command, r.out, r.errs, r.code)
 }
 
-// kubectl runs the real one.
+// kubectl runs the real kubectl.
 func (c *cluster) kubectl(line string) result {
 	c.Helper()
 	program, err := built.Program("kubectl")
@@ -153,10 +153,10 @@ func (c *cluster) comesToSay(words string) {
 // saysAsDocumented is says for words that must also be in the documentation.
 func (c *cluster) saysAsDocumented(r result, code int, words ...string) {
 	c.Helper()
-	c.says(r, code, words...)
+	c.expect(r, code, words...)
 	for _, word := range words {
 		if !strings.Contains(c.documented, "`"+word+"`") {
-			c.Errorf("docs/rollouts.md does not say `%s`", word)
+			c.Errorf("docs/rollouts.md lacks `%s`", word)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func (c *cluster) saysAsDocumented(r result, code int, words ...string) {
 func TestCommandsAtRollouts(t *testing.T) {
 	c := &cluster{
 		ControlPlane: rig.Start(t),
-		namespace:    metav1.NamespaceDefault, documented: documented(t),
+		namespace:    metav1.NamespaceDefault, documented: readDocumentation(t),
 	}
 	log.SetLogger(logr.Discard())
 	scheme := runtime.NewScheme()
@@ -180,7 +180,7 @@ func TestCommandsAtRollouts(t *testing.T) {
 	for kind := range workloads {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			c.in(t, strings.ToLower(kind)).follow(kind)
+			c.withNamespace(t, strings.ToLower(kind)).testUpdates(kind)
 		})
 	}
 }
@@ -206,23 +206,23 @@ const (
 func (c *cluster) follow(kind string) {
 	target := strings.ToLower(kind) + "/db"
 	c.Make(c.namespace, strings.ReplaceAll(rolloutManifest, "KIND", kind))
-	c.comesToSay(fmt.Sprintf("there is no %s db in namespace %s; make it", kind, c.namespace))
-	c.says(c.vicinity("status db --watch --timeout 2m"), 1, "is invalid: there is no "+kind)
+	c.waitStatus(fmt.Sprintf("there is no %s db in namespace %s; make it", kind, c.namespace))
+	c.expect(c.vicinity("status db --watch --timeout 2m"), 1, "is invalid: there is no "+kind)
 	c.Make(c.namespace, strings.ReplaceAll(workloads[kind], "HALL", hall))
-	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete", "4 of 4 pods updated, 4 healthy")
+	c.expect(c.vicinity("status db --watch --timeout 2m"), 0, "Complete", "4 of 4 pods updated, 4 healthy")
 	c.kubectlStatus(target, 0)
 
 	// A restart is an update by domain.
-	c.says(c.kubectl("rollout restart "+target), 0, "restarted")
-	c.stands("one")
-	c.says(c.vicinity("status db"), 0, "phase: Paused", pausesBefore)
+	c.expect(c.kubectl("rollout restart "+target), 0, "restarted")
+	c.waitPaused("one")
+	c.expect(c.vicinity("status db"), 0, "phase: Paused", pausesBefore)
 	c.kubectlStatus(target, 1)
 	c.kubectlPauses(target)
-	c.says(c.vicinity("status db --watch --timeout 1s"), 1, notDone, pausesBefore)
-	c.says(c.vicinity("resume db"), 0, `goes on with domain "b"`)
-	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
+	c.expect(c.vicinity("status db --watch --timeout 1s"), 1, notDone, pausesBefore)
+	c.expect(c.vicinity("resume db"), 0, `goes on with domain "b"`)
+	c.expect(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
 	c.kubectlStatus(target, 0)
-	c.says(c.kubectl("rollout history "+target), 0, "\n1 ", "\n2 ")
+	c.expect(c.kubectl("rollout history "+target), 0, "\n1 ", "\n2 ")
 
 	// Undo before the rollout is complete rolls back; the next one updates.
 	c.says(c.kubectl("set image "+target+" c=two"), 0, "updated")
@@ -232,17 +232,17 @@ func (c *cluster) follow(kind string) {
 	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
 	c.stands("two")
 
-	c.says(c.vicinity("pause db"), 0, "is paused: no more pods are evicted")
+	c.expect(c.vicinity("pause db"), 0, "is paused: no more pods are evicted")
 	if !c.read().Spec.Paused {
 		c.Error("spec.paused is not true")
 	}
 	c.says(c.vicinity("resume db"), 0, "is no longer paused; it "+pausesBefore)
 	if d := c.read(); d.Spec.Paused || d.Spec.Approved != nil && d.Spec.Approved.Revision == d.Status.Revision {
-		c.Errorf("after resume it has %+v", d.Spec)
+		c.Errorf("the spec after resume is %+v", d.Spec)
 	}
-	c.says(c.vicinity("abort db"), 0, "is aborted", "2 of 4 pods updated")
-	c.says(c.vicinity("status db --watch --timeout 2m"), 1, "was aborted (spec.stop); pods stay as they are")
-	c.images("two", "one")
+	c.expect(c.vicinity("abort db"), 0, "is aborted", "2 of 4 pods updated")
+	c.expect(c.vicinity("status db --watch --timeout 2m"), 1, "was aborted (spec.stop); pods stay as they are")
+	c.expectImages("two", "one")
 
 	// For kubectl, the previous revision is the one that was written last.
 	c.says(c.kubectl("set image "+target+" c=three"), 0, "updated")
@@ -252,32 +252,32 @@ func (c *cluster) follow(kind string) {
 	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
 	c.completes("one", rolledBack)
 	before := c.uids()
-	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
-	c.completes("one", func(events []string) bool {
+	c.expect(c.kubectl("rollout undo "+target), 0, "rolled back")
+	c.waitComplete("one", func(events []string) bool {
 		return len(events) > 2 && slices.Equal(events[len(events)-3:], []string{"RolloutBegan", "RollbackBegan", "RolloutComplete"})
 	})
 	if after := c.uids(); !slices.Equal(before, after) {
-		c.Errorf("a revision that is rolled back at once has replaced pods: %v, not %v", after, before)
+		c.Errorf("a revision that was rolled back at once has replaced pods: %v, want %v", after, before)
 	}
-	c.says(c.kubectl(`patch dr db --type=merge -p {"spec":{"stop":null}}`), 0, "patched")
-	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
-	c.stands("three")
+	c.expect(c.kubectl(`patch dr db --type=merge -p {"spec":{"stop":null}}`), 0, "patched")
+	c.expect(c.kubectl("rollout undo "+target), 0, "rolled back")
+	c.waitPaused("three")
 	if kind == v1alpha1.KindDeployment {
 		c.pausedDeployment(target)
 	}
 }
 
-// kubectlStatus is 0 if the rollout is complete.
+// kubectlStatus expects an exit code of kubectl rollout status: 0 if the rollout is complete.
 func (c *cluster) kubectlStatus(target string, code int) {
 	c.Helper()
 	r := c.kubectl("rollout status " + target + " --timeout=1s")
 	switch {
 	case target != "deployment/db":
-		c.saysAsDocumented(r, 1, "rollout status is only available for RollingUpdate strategy type")
+		c.expectDocumented(r, 1, "rollout status is only available for RollingUpdate strategy type")
 	case code == 0:
-		c.saysAsDocumented(c.kubectl("rollout status "+target+" --timeout=1m"), 0, "successfully rolled out")
+		c.expectDocumented(c.kubectl("rollout status "+target+" --timeout=1m"), 0, "successfully rolled out")
 	default:
-		c.saysAsDocumented(r, code, "2 old replicas are pending termination...")
+		c.expectDocumented(r, code, "2 old replicas are pending termination...")
 	}
 }
 
@@ -286,8 +286,8 @@ func (c *cluster) kubectlPauses(target string) {
 	c.Helper()
 	pause, resume := "rollout pause "+target, "rollout resume "+target
 	if target != "deployment/db" {
-		c.saysAsDocumented(c.kubectl(pause), 1, "pausing is not supported")
-		c.saysAsDocumented(c.kubectl(resume), 1, "resuming is not supported")
+		c.expectDocumented(c.kubectl(pause), 1, "pausing is not supported")
+		c.expectDocumented(c.kubectl(resume), 1, "resuming is not supported")
 		return
 	}
 	c.says(c.kubectl(pause), 0, "paused")
@@ -297,8 +297,8 @@ func (c *cluster) kubectlPauses(target string) {
 
 // pausedDeployment pauses a Deployment while a domain is updated, and then changes its template.
 func (c *cluster) pausedDeployment(target string) {
-	c.says(c.kubectl("rollout pause "+target), 0, "paused")
-	c.says(c.vicinity("resume db"), 0, `goes on with domain "b"`)
+	c.expect(c.kubectl("rollout pause "+target), 0, "paused")
+	c.expect(c.vicinity("resume db"), 0, `goes on with domain "b"`)
 	c.Await("a pod that does not go", func(context.Context) (string, error) {
 		d := c.read()
 		if d.Status.Phase != v1alpha1.PhaseProgressing || !strings.Contains(d.Status.WaitingFor, "to go") {
@@ -350,7 +350,7 @@ func (c *cluster) uids() (uids []string) {
 
 // missing names the pods that do not have the image of their hall.
 func (c *cluster) missing(a, b string) string {
-	pods, inB := c.pods(), c.inB()
+	pods, inB := c.pods(), c.nodesInB()
 	good, found := 0, ""
 	for i := range pods {
 		pod, in, image := &pods[i], "a", a
@@ -369,8 +369,8 @@ func (c *cluster) missing(a, b string) string {
 	return fmt.Sprintf("4 ready pods of image %s in hall a or %s in hall b, but%s", a, b, found)
 }
 
-// inB are the nodes in hall b.
-func (c *cluster) inB() (names []string) {
+// nodesInB returns the nodes in hall b.
+func (c *cluster) nodesInB() (names []string) {
 	nodes, err := c.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{LabelSelector: hall + "=b"})
 	if err != nil {
 		c.Fatal(err)
@@ -381,7 +381,7 @@ func (c *cluster) inB() (names []string) {
 	return names
 }
 
-func (c *cluster) images(a, b string) {
+func (c *cluster) expectImages(a, b string) {
 	c.Helper()
 	if missing := c.missing(a, b); missing != "" {
 		c.Error(missing)
@@ -402,8 +402,8 @@ func (c *cluster) stands(image string) {
 
 func rolledBack(events []string) bool { return slices.Contains(events, "RollbackBegan") }
 
-// completes waits until the rollout is complete, after some events.
-func (c *cluster) completes(image string, after func(events []string) bool) {
+// waitComplete waits until the rollout is complete and its events fit.
+func (c *cluster) waitComplete(image string, after func(events []string) bool) {
 	c.Helper()
 	c.Await("the image "+image, func(context.Context) (string, error) {
 		d := c.read()
