@@ -66,6 +66,7 @@ func (a Answer) Line() []byte {
 	return line.Bytes()
 }
 
+// ParseAnswer parses the answer of an echo. It fails if the answer names no pod.
 func ParseAnswer(line []byte) (Answer, error) {
 	var a Answer
 	if len(line) > maxAnswer {

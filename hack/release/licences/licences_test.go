@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the list of licences anew")
+var update = flag.Bool("update", false, "rewrite the list of licences")
 
 const (
 	root      = "../../.."
@@ -105,9 +105,9 @@ func page(all []*dependency) string {
 	var b strings.Builder
 	b.WriteString(`# Licences
 
-What the programs that Vicinity ships have parts of, for Linux on amd64 and arm64, and under which licences, by the texts that come with each
-module. Vicinity itself is under the [Apache License 2.0](../../LICENSE). ` + "`make generate`" + ` writes this list, a test fails where it is not current, and for a
-licence that is not one of these: ` + strings.Join(allowed, ", ") + `. ` + "`make notices`" + ` writes all texts to ` + "`bin/THIRD_PARTY_NOTICES`" + `.
+The modules that are linked into Vicinity's programs for Linux on amd64 and arm64, with the licences in each module's files. Vicinity itself is under
+the [Apache License 2.0](../../LICENSE). ` + "`make generate`" + ` writes this list. A test fails if the list is not current, or if a licence is not one of
+these: ` + strings.Join(allowed, ", ") + `. ` + "`make notices`" + ` writes all texts to ` + "`bin/THIRD_PARTY_NOTICES`" + `.
 
 | module | version | licences | part of |
 | --- | --- | --- | --- |
