@@ -98,13 +98,13 @@ func (c *Cluster) agentReady(ctx context.Context) error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("it has not registered %s", kube.Abbreviate(missing))
+		return fmt.Errorf("the agent has not registered %s", kube.Abbreviate(missing))
 	}
 	return nil
 }
 
-// heartbeatSince reports whether a node's last heartbeat is not before a time. Heartbeats
-// have whole seconds.
+// heartbeatSince reports whether a node's last heartbeat is at or after a time. It compares whole
+// seconds, the precision of heartbeats.
 func heartbeatSince(node *corev1.Node, since time.Time) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.LastHeartbeatTime.Unix() >= since.Unix()
@@ -200,9 +200,8 @@ func (c *Cluster) ResumeComponent(ctx context.Context, name string) error {
 // defaultTail is the number of lines per component when the logs of all are shown.
 const defaultTail = 10
 
-// ComponentLogs prints the last lines of the logs of components; a negative tail means all
-// lines. Without names it prints the logs of all components, with their names before each
-// line.
+// ComponentLogs prints the last lines of the logs of components. A negative tail means all lines.
+// Without names it prints the logs of all components, each line with the name of its component.
 func (c *Cluster) ComponentLogs(w io.Writer, tail *int64, names ...string) error {
 	prefix := len(names) == 0
 	if prefix {
@@ -243,7 +242,7 @@ func (c *Cluster) componentLog(name string) ([]byte, error) {
 	return os.ReadFile(c.dir.Log(name))
 }
 
-// lastLines returns the last lines of a text; all if count is nil or negative.
+// lastLines returns the last lines of a text, or all lines if count is nil or negative.
 func lastLines(text []byte, count *int64) [][]byte {
 	if len(text) == 0 {
 		return nil

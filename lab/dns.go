@@ -35,7 +35,7 @@ type DNSOptions struct {
 // dnsImage is the program of both kinds.
 const dnsImage = "vicinity-dns"
 
-// The names are those of the DNS server that clusters usually have.
+// Clusters usually have a DNS server with these names.
 const (
 	dnsNamespace  = metav1.NamespaceSystem
 	dnsDeployment = "coredns"
@@ -47,7 +47,7 @@ const dnsTime = 2 * time.Minute
 // dnsKnownName is a name that every cluster has.
 const dnsKnownName = "kubernetes.default.svc.cluster.local"
 
-// WhyNoDNS says why no DNS server can be installed in a lab; empty if one can.
+// WhyNoDNS returns why no DNS server can be installed in a lab. It is empty if one can.
 func WhyNoDNS(s shape.Shape, options Options) (string, error) {
 	options, err := options.complete()
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 
 const vicinityTime = 2 * time.Minute
 
-// WhyNoVicinity says why Vicinity cannot be installed in a lab. It is empty if Vicinity can.
+// WhyNoVicinity returns why Vicinity cannot be installed in a lab. It is empty if Vicinity can.
 func WhyNoVicinity(s shape.Shape, options Options) (string, error) {
 	options, err := options.complete()
 	if err != nil {

@@ -45,7 +45,7 @@ const (
 
 	// groupMasters may do anything.
 	groupMasters = "system:masters"
-	// groupNodes has a priority level of its own in the API server.
+	// groupNodes has its own priority level in the API server.
 	groupNodes = "system:nodes"
 )
 

@@ -12,7 +12,7 @@ import (
 
 type command struct {
 	process processID
-	// folder is the folder of the container, whose spec has the environment.
+	// folder is the folder of the container. The spec in it has the environment.
 	folder string
 	args   []string
 	in     io.Reader
@@ -20,7 +20,8 @@ type command struct {
 	err    io.Writer
 }
 
-// exitError reports an exit code other than 0. It implements what remotecommand asks for.
+// exitError reports an exit code other than 0. It implements k8s.io/utils/exec.ExitError, which
+// remotecommand expects.
 type exitError struct{ code int }
 
 func (e exitError) Error() string   { return fmt.Sprintf("command terminated with exit code %d", e.code) }

@@ -125,7 +125,7 @@ func (n *node) closePorts(s *sandbox) error {
 	return nil
 }
 
-// changeRules has nft change the rules of this thread's network namespace in one transaction.
+// changeRules changes the rules of this thread's network namespace with nft, in one transaction.
 func changeRules(changes string) error {
 	nft := exec.Command("nft", "-f", "-")
 	nft.Stdin = strings.NewReader(changes)

@@ -17,8 +17,8 @@ import (
 // startTimeout is how long a keeper may take to report.
 const startTimeout = 30 * time.Second
 
-// startKeeper starts a keeper for a folder and returns its report. The keeper has a session
-// of its own and survives the runtime.
+// startKeeper starts a keeper for a folder and returns its report. The keeper has its own session
+// and survives the runtime.
 func (r *host) startKeeper(folder string) (startReport, *exec.Cmd, error) {
 	report, pipe, err := os.Pipe()
 	if err != nil {

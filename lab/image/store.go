@@ -112,7 +112,7 @@ func (s Store) load(ctx context.Context, archive, work string) (string, error) {
 		return "", err
 	}
 	if len(tags) != 1 {
-		return "", fmt.Errorf("the archive has %d images with a tag, and must have one", len(tags))
+		return "", fmt.Errorf("the archive has %d images with a tag; it must have one", len(tags))
 	}
 	named, err := layout.Resolve(ctx, tags[0])
 	if err != nil {

@@ -36,7 +36,7 @@ type Result struct {
 	Examples []Failure
 }
 
-// Unsent are requests that never left.
+// Unsent counts the requests that were not sent.
 type Unsent struct {
 	Late  int64 // this machine was too late to send them
 	Busy  int64 // too many were in flight

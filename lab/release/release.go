@@ -124,7 +124,7 @@ func (h cluster) last() (*helm.Release, error) {
 	}
 	found, ok := last.(*helm.Release)
 	if !ok {
-		return nil, fmt.Errorf("looking for release %s: it is a %T, and this program knows %T", Name, last, found)
+		return nil, fmt.Errorf("looking for release %s: its type is %T, want %T", Name, last, found)
 	}
 	return found, nil
 }

@@ -18,7 +18,7 @@ var (
 // MaxIndex is the highest node index that has addresses.
 const MaxIndex = 128*256 - 1
 
-// families reduces a list of one entry per family to the families of the lab.
+// families reduces a list with one entry for each family to the families of the lab.
 func families[T any](s Shape, both []T) []T {
 	if s.SingleStack {
 		return both[:1:1]

@@ -96,7 +96,7 @@ const (
 
 var dnsServers = []DNS{DNSVicinity, DNSCoreDNS, DNSNone}
 
-// WhyNoDNS says why a DNS server cannot work in a lab; empty if it can.
+// WhyNoDNS returns why a DNS server cannot work in a lab. It is empty if one can.
 func (s Shape) WhyNoDNS() string {
 	switch {
 	case s.ControlPlaneOnly:

@@ -215,7 +215,7 @@ func (d Dir) Nodes() string { return d.join(nodesFolder) }
 // Images is the folder of the images that were loaded into the lab.
 func (d Dir) Images() string { return d.join(imagesFolder) }
 
-// Volumes is the folder of the folders that are volumes of claims.
+// Volumes is the folder of the volumes of claims.
 func (d Dir) Volumes() string { return d.join(volumesFolder) }
 
 // Node is the folder of a node: the state, volumes and logs of its kubelet.
