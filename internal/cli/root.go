@@ -65,6 +65,7 @@ by failure domain. Lab runs a cluster on this machine. The other commands need n
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.AddCommand(
+		newCleanupCommand(s, connect),
 		newConsoleCommand(s, connect),
 		newConvertCommand(s),
 		newDoctorCommand(s, connect),

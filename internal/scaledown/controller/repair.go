@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/disruption/requester"
 	"vicinity.dev/vicinity/internal/kit/shell"
@@ -25,8 +26,6 @@ const (
 	repairAgain = 15 * time.Second
 	// After an eviction that did not improve the spread, the next one waits.
 	repairBackoff, longestRepairBackoff = 2 * time.Minute, time.Hour
-
-	repairRequester = "vicinity.dev/spread"
 )
 
 // repair is the memory of the repair of a Deployment.
@@ -132,7 +131,7 @@ func (r *reconciler) evict(ctx context.Context, n *notes, c *current, pods []spr
 	}
 	pod := c.pods[next.Name]
 	reason := fmt.Sprintf("%s %s has more pods than the others of %s", c.key, next.Domain, c.workload)
-	outcome, err := r.evictor.Request(ctx, pod, repairRequester, reason)
+	outcome, err := r.evictor.Request(ctx, pod, v1alpha1.RequesterSpread, reason)
 	if err != nil {
 		return 0, err
 	}
@@ -156,7 +155,7 @@ func (r *reconciler) withdraw(ctx context.Context, n *notes) error {
 	if n.repair.asked == nil {
 		return nil
 	}
-	if err := r.evictor.Withdraw(ctx, n.repair.asked, repairRequester); err != nil {
+	if err := r.evictor.Withdraw(ctx, n.repair.asked, v1alpha1.RequesterSpread); err != nil {
 		return err
 	}
 	n.repair.asked = nil
