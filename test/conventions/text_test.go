@@ -36,6 +36,12 @@ func isClean(t *testing.T, name, text string) {
 }
 
 func TestTextsAreClean(t *testing.T) {
+	forEachText(t, func(name, text string) { isClean(t, name, text) })
+}
+
+// forEachText visits every text file of the repository.
+func forEachText(t *testing.T, visit func(name, text string)) {
+	t.Helper()
 	texts := 0
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -59,7 +65,7 @@ func TestTextsAreClean(t *testing.T) {
 		}
 		if utf8.Valid(text) {
 			texts++
-			isClean(t, filepath.ToSlash(name), string(text))
+			visit(filepath.ToSlash(name), string(text))
 		}
 		return nil
 	})
