@@ -136,7 +136,7 @@ func TestWebhooksFailOpen(t *testing.T) {
 			t.Errorf("%s does not allow dry runs", w.Name)
 		}
 		if len(w.Rules) > 0 && *w.Rules[0].Scope == admissionv1.ClusterScope {
-			continue // what it is called for is in no namespace
+			continue // its objects are in no namespace
 		}
 		selector, err := metav1.LabelSelectorAsSelector(w.NamespaceSelector)
 		if err != nil {

@@ -17,7 +17,7 @@ const (
 	monitored   = "monitoring.serviceMonitors.enabled=true,monitoring.rules.enabled=true,monitoring.dashboards.enabled=true"
 )
 
-// A monitor finds one Service by its labels, and in it the port of the metrics.
+// A monitor finds one Service by its labels, and the Service's metrics port.
 func TestMonitorsFindMetrics(t *testing.T) {
 	r := rendered(t, allPrograms+",monitoring.serviceMonitors.enabled=true,monitoring.serviceMonitors.interval=20s,monitoring.serviceMonitors.labels.release=kps")
 	all := objects(t, r)

@@ -147,7 +147,7 @@ func TestProgramsMayDoWhatTheyNeed(t *testing.T) {
 		"daemonsets.apps":                        "list watch",
 		"podgroups.scheduling.k8s.io":            "list watch",
 		"compositepodgroups.scheduling.k8s.io":   "list watch",
-		"poddisruptionbudgets.policy":            "list watch delete", // of its own
+		"poddisruptionbudgets.policy":            "list watch delete", // its own
 		"topologydisruptionbudgets.vicinity.dev": "get list watch",
 		"topologydisruptionbudgets.vicinity.dev/status": "update",
 	})

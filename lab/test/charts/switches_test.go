@@ -192,7 +192,7 @@ func TestValuesReachTheController(t *testing.T) {
 	}
 }
 
-// runsOn reports whether the scheduler lets a pod run on a node with these labels.
+// runsOn reports whether the scheduler allows a pod on a node with these labels.
 func runsOn(t *testing.T, pod corev1.PodSpec, node map[string]string) bool {
 	t.Helper()
 	matches, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: pod}).Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: node}})

@@ -137,7 +137,7 @@ func (v value) other(t *testing.T) any {
 		if v.Maximum != nil && int(was)+2 > *v.Maximum {
 			return int(was) - 2
 		}
-		return int(was) + 2 // the number behind a port is another's
+		return int(was) + 2 // the next number may be another port
 	case string:
 		for _, allowed := range v.Enum {
 			if allowed != was {
