@@ -187,7 +187,7 @@ func planTitle(e *inspect.Explanation, f *inspect.Family) string {
 	case e.Upstream:
 		return "plan, as Kubernetes is expected to make it"
 	}
-	return "plan, if there is none"
+	return "without a plan"
 }
 
 func unitTitle(unit intent.CapacityType) string {
