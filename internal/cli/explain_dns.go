@@ -83,7 +83,7 @@ func explainDNSArgs(_ *cobra.Command, args []string) error {
 }
 
 func (f *explainDNSFlags) run(ctx context.Context, s command.Streams, reach connector, name string) error {
-	if _, err := f.asked(name); err != nil {
+	if _, err := f.question(name); err != nil {
 		return err
 	}
 	r, err := reach.reader(&f.cluster)
@@ -98,7 +98,7 @@ func (f *explainDNSFlags) run(ctx context.Context, s command.Streams, reach conn
 }
 
 func (f *explainDNSFlags) explain(ctx context.Context, r *clusterReader, name string) (*inspect.NameExplanation, error) {
-	q, err := f.asked(name)
+	q, err := f.question(name)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (f *explainDNSFlags) explain(ctx context.Context, r *clusterReader, name st
 	return n.explain(ctx, name)
 }
 
-func (f *explainDNSFlags) asked(name string) (q nameQuestion, err error) {
+func (f *explainDNSFlags) question(name string) (q nameQuestion, err error) {
 	q.plan = f.plan
 	if q.zone, err = f.zoneName(); err != nil {
 		return q, err
