@@ -49,7 +49,7 @@ func (in *Reading) Decide() (routing.Decision, error) {
 // abandoned warns that vicinity-proxy serves a Service whose groups no longer follow its pods. It is empty for most
 // Services.
 func (in *Reading) abandoned() string {
-	if in.Stopped == "" || in.Service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
+	if in.Stopped == "" || !intent.IsHandedOver(in.Service) {
 		return ""
 	}
 	return fmt.Sprintf("vicinity-proxy serves it from groups that no longer follow its pods, because %s; remove the label %s to return it to kube-proxy",
@@ -58,7 +58,7 @@ func (in *Reading) abandoned() string {
 
 // awaitsProxy reports whether stock proxies serve a Service whose plan is for vicinity-proxy.
 func awaitsProxy(service *corev1.Service, delivery allocate.Delivery) bool {
-	return delivery == allocate.DeliveryGroups && !intent.IsHeadless(service) && service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName
+	return delivery == allocate.DeliveryGroups && !intent.IsHeadless(service) && !intent.IsHandedOver(service)
 }
 
 // The states of a headless Service with a plan. Whether the plan is in force is unknown: that depends on the DNS

@@ -17,7 +17,7 @@ import (
 func Decide(in Input) (Decision, error) {
 	in.Slices = routingintent.ProxySlices(in.Service, in.Slices)
 	d, err := decide(in)
-	if err != nil || !d.renewed() {
+	if err != nil || !d.HasRule(allocate.RuleRenewed) {
 		return d, err
 	}
 	in.Renew = false

@@ -84,7 +84,7 @@ func Unproxied(in Input, d Decision) bool {
 func decideMeanwhile(in Input, request intent.Request) (*Decision, error) {
 	request = request.WithGroups(false)
 	d := &Decision{Request: request, Delivery: deliveryOf(in.Service, request)}
-	if isServed(in.Service) || d.Delivery != allocate.DeliveryHints {
+	if intent.IsHandedOver(in.Service) || d.Delivery != allocate.DeliveryHints {
 		return nil, nil
 	}
 	if in.Settings.WithoutHints {
@@ -97,10 +97,6 @@ func decideMeanwhile(in Input, request intent.Request) (*Decision, error) {
 		return nil, err
 	}
 	return d, nil
-}
-
-func isServed(service *corev1.Service) bool {
-	return service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 }
 
 // Hinted returns the decision that hints follow.

@@ -248,7 +248,7 @@ func (s *hintScene) renew(kept Decision) {
 		in := s.input()
 		in.Renew = true
 		d := decided(s.t, in)
-		if !d.renewed() {
+		if !d.HasRule(allocate.RuleRenewed) {
 			s.checkSame("asked for new plans, without any", kept, d)
 			return
 		}

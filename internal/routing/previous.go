@@ -81,16 +81,15 @@ func (d Decision) Stay(slice *discoveryv1.EndpointSlice) (stayed, lost int) {
 	})
 }
 
-// renewed reports whether a plan replaces one that could be kept.
-func (d *Decision) renewed() bool {
-	return d != nil && (d.Meanwhile.renewed() ||
-		slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule == allocate.RuleRenewed }))
+// HasRule reports whether a rule decided any plan, of groups or of hints.
+func (d *Decision) HasRule(rule allocate.Rule) bool {
+	return d != nil && (d.Meanwhile.HasRule(rule) || slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule == rule }))
 }
 
 // improves reports whether the new plans are better than the kept ones as they are delivered: nodes that use their own
 // endpoints change the figures of a plan, and hints cannot express every plan.
 func (d *Decision) improves(kept *Decision) bool {
-	if d.Meanwhile.renewed() && !d.Meanwhile.improves(kept.Meanwhile) {
+	if d.Meanwhile.HasRule(allocate.RuleRenewed) && !d.Meanwhile.improves(kept.Meanwhile) {
 		return false
 	}
 	for i := range d.Families {
@@ -108,7 +107,7 @@ func (d *Decision) improves(kept *Decision) bool {
 
 // noteBefore notes the figures of the kept plans in the new ones.
 func (d *Decision) noteBefore(kept *Decision) {
-	if d.Meanwhile.renewed() {
+	if d.Meanwhile.HasRule(allocate.RuleRenewed) {
 		d.Meanwhile.noteBefore(kept.Meanwhile)
 	}
 	for i := range d.Families {

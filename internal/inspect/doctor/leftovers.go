@@ -10,6 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // checkLeftovers checks for objects of Vicinity where no controller is installed.
@@ -30,7 +31,7 @@ func (e *examination) checkLeftovers() {
 	for _, service := range e.Services {
 		object := objectOf("Service", service)
 		// No proxy serves headless Services, whatever their labels are.
-		if service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName && service.Spec.ClusterIP != corev1.ClusterIPNone {
+		if intent.IsHandedOver(service) && service.Spec.ClusterIP != corev1.ClusterIPNone {
 			e.add(leftoverHandedOver, object, fmt.Sprintf("%s is handed over to vicinity-proxy, but no vicinity-controller is installed.", object),
 				"kubectl label service "+service.Name+object.at()+" "+v1alpha1.LabelServiceProxyName+"-")
 		}

@@ -116,7 +116,7 @@ func (e *examination) checkService(service *corev1.Service, in *intents) {
 // isServedByNone reports whether a Service is handed over to a vicinity-proxy that does not serve it. Without a
 // controller it is a leftover.
 func (e *examination) isServedByNone(service *corev1.Service, object Object, name types.NamespacedName) bool {
-	if service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName || !e.isInstalled() || intent.IsHeadless(service) || service.Spec.Type == corev1.ServiceTypeExternalName {
+	if !intent.IsHandedOver(service) || !e.isInstalled() || intent.IsHeadless(service) || service.Spec.Type == corev1.ServiceTypeExternalName {
 		return false
 	}
 	what := ""

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/routing"
@@ -172,7 +171,7 @@ func inForce(d *routing.Decision, service *corev1.Service, hintsLost bool) *rout
 // isServed reports whether groups deliver the plan and hints do not matter: vicinity-proxy serves the Service, or it is
 // headless.
 func isServed(d *routing.Decision, service *corev1.Service) bool {
-	return d.Delivery == allocate.DeliveryGroups && (d.Request.Headless || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName)
+	return d.Delivery == allocate.DeliveryGroups && (d.Request.Headless || intent.IsHandedOver(service))
 }
 
 // figuresOf returns the figures of a family by the decision in force. Without one, all zones use all endpoints.

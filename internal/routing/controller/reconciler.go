@@ -23,6 +23,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/routing/hints"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 type reconciler struct {
@@ -153,7 +154,7 @@ func (s *pass) run(ctx context.Context, service *corev1.Service) error {
 
 func isTouched(service *corev1.Service) bool {
 	_, labelled := service.Labels[v1alpha1.LabelRouted]
-	return labelled || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName ||
+	return labelled || intent.IsHandedOver(service) ||
 		routing.ConditionOf(service) != nil
 }
 
@@ -208,7 +209,7 @@ func (s *pass) decide() (routing.Decision, error) {
 // its writes.
 func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	if d.Delivery == allocate.DeliveryGroups || len(s.in.Groups) > 0 ||
-		s.in.Service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName {
+		intent.IsHandedOver(s.in.Service) {
 		if waiting, err := s.group(ctx, d); err != nil || waiting {
 			return waiting, err
 		}

@@ -68,7 +68,7 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	if inputs := inputsOf(&d); inputs != quiet.inputs || quiet.since.IsZero() {
 		*quiet = quietRecord{inputs: inputs, since: s.now}
 	}
-	if !hasRule(&d, allocate.RuleKept) || s.options.ReplanAfter <= 0 || quiet.compared {
+	if !d.HasRule(allocate.RuleKept) || s.options.ReplanAfter <= 0 || quiet.compared {
 		return d, nil
 	}
 	if left := quiet.since.Add(s.options.ReplanAfter).Sub(s.now); left > 0 {
@@ -85,7 +85,7 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	if err != nil {
 		return d, err
 	}
-	if hasRule(&renewed, allocate.RuleRenewed) {
+	if renewed.HasRule(allocate.RuleRenewed) {
 		if wait := s.pace.take(s.now, endpointsMoved(&renewed)); wait > 0 {
 			s.requeueAfter(wait)
 			return d, nil
@@ -98,7 +98,7 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 // announce reports a renewal that is delivered at least in part, even if its hints are lost at once and written again.
 // The next sync decides again about one that is not.
 func (s *pass) announce(d *routing.Decision, delivered bool) {
-	if !s.compared || !hasRule(d, allocate.RuleRenewed) {
+	if !s.compared || !d.HasRule(allocate.RuleRenewed) {
 		return
 	}
 	if s.slices == 0 && (!delivered || !s.hintsAreUncertain()) {
@@ -143,17 +143,6 @@ func plansOf(d *routing.Decision) []*routing.Decision {
 		return []*routing.Decision{d, d.Meanwhile}
 	}
 	return []*routing.Decision{d}
-}
-
-func hasRule(d *routing.Decision, rule allocate.Rule) bool {
-	for _, plan := range plansOf(d) {
-		for i := range plan.Families {
-			if plan.Families[i].Outcome.Rule == rule {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // inputsOf hashes the inputs of plans: the intent, zones with their capacity, and the ready endpoints.

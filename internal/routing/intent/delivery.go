@@ -8,12 +8,18 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
 // IsHeadless reports whether clients get the addresses of endpoints from DNS, without a proxy.
 func IsHeadless(service *corev1.Service) bool {
 	return service.Spec.ClusterIP == corev1.ClusterIPNone && service.Spec.Type != corev1.ServiceTypeExternalName
+}
+
+// IsHandedOver reports whether the Service's label names vicinity-proxy.
+func IsHandedOver(service *corev1.Service) bool {
+	return service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 }
 
 // GivesNames reports whether any endpoint has a name under that of the Service. Kubernetes writes it for pods whose
