@@ -9,7 +9,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/gentype"
@@ -58,7 +57,7 @@ func (c *Client) Slices() cache.ListerWatcher {
 
 // Node lists and watches one Node.
 func (c *Client) Node(name string) cache.ListerWatcher {
-	return cache.NewListWatchFromClient(c.clients.Group(corev1.SchemeGroupVersion), ResourceNodes, metav1.NamespaceAll, fields.OneTermEqualSelector(metav1.ObjectNameField, name))
+	return watcher.Named(c.clients.Group(corev1.SchemeGroupVersion), ResourceNodes, metav1.NamespaceAll, name)
 }
 
 // ServiceRanges lists and watches the ranges of cluster IPs.

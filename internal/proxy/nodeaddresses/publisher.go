@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/view"
 	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
@@ -77,7 +78,7 @@ func Add(mgr manager.Manager, namespace string) error {
 func hasOtherAddresses(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.Node)
 	after, also := e.ObjectNew.(*corev1.Node)
-	return !ok || !also || !slices.Equal(before.Status.Addresses, after.Status.Addresses) || !slices.Equal(podRanges(before), podRanges(after))
+	return !ok || !also || !slices.Equal(view.Addresses(before), view.Addresses(after)) || !slices.Equal(view.PodPrefixes(before), view.PodPrefixes(after))
 }
 
 type publisher struct {
@@ -132,28 +133,10 @@ func data(nodes []corev1.Node) (wanted map[string]string, left int) {
 	var addresses []netip.Addr
 	var pods []netip.Prefix
 	for i := range nodes {
-		for _, named := range nodes[i].Status.Addresses {
-			if named.Type != corev1.NodeInternalIP && named.Type != corev1.NodeExternalIP {
-				continue
-			}
-			if address, err := netip.ParseAddr(named.Address); err == nil {
-				addresses = append(addresses, address)
-			}
-		}
-		for _, text := range podRanges(&nodes[i]) {
-			if prefix, err := netip.ParsePrefix(text); err == nil {
-				pods = append(pods, prefix)
-			}
-		}
+		addresses = append(addresses, view.Addresses(&nodes[i])...)
+		pods = append(pods, view.PodPrefixes(&nodes[i])...)
 	}
 	nodeText, nodesLeft := netset.Of(addresses...).Truncate(mostNodeBytes)
 	podText, podsLeft := netset.New(pods).Truncate(mostPodBytes)
 	return map[string]string{v1alpha1.KeyNodeAddresses: nodeText, v1alpha1.KeyPodRanges: podText}, nodesLeft + podsLeft
-}
-
-func podRanges(node *corev1.Node) []string {
-	if len(node.Spec.PodCIDRs) == 0 && node.Spec.PodCIDR != "" {
-		return []string{node.Spec.PodCIDR}
-	}
-	return node.Spec.PodCIDRs
 }
