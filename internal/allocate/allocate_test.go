@@ -253,7 +253,7 @@ func TestInvalidInput(t *testing.T) {
 	for _, test := range []struct {
 		name, region string
 		intent       allocate.Intent
-		want         []string // parts of the error: field, value, what is allowed
+		want         []string // parts of the error: field, value, allowed values
 	}{
 		{"threshold not a number", fine, threshold(math.NaN()), []string{"overload threshold", "NaN", "above 0"}},
 		{"algorithm", fine, with(func(b *allocate.Bound) { b.Algorithm = "Local" }), []string{"algorithm", `"Local"`, "balanced, local, local-shared, local-weighted, local-opt, auto, optimal"}},

@@ -269,7 +269,7 @@ func (s *steps) localWeighted() []stepGroup {
 		}
 	}
 	s.fill(wholeNeeds, wholeSpare)
-	// What remains is shared, one group for each leftover.
+	// The remaining endpoints are shared, one group for each.
 	var shared []stepGroup
 	share := func(home, ownParts int) {
 		g := stepGroup{s.nothing(), s.nothing()}

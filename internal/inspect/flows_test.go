@@ -53,7 +53,7 @@ func drawReading(t *rapid.T) (Reading, []*corev1.Node) {
 	}}, nodes
 }
 
-// What goes from zone to zone is all of the traffic, and what stays of it is what the figures say.
+// The flows between zones add up to all of the traffic, and those within zones to the figure.
 func TestFlowsAreThoseOfTheFigures(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in, _ := drawReading(t)

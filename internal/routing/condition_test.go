@@ -17,7 +17,7 @@ import (
 	"vicinity.dev/vicinity/test/golden"
 )
 
-// What conditions say is in a golden file, after how the plan is delivered.
+// The golden file has the delivery and the condition of each case.
 func TestCondition(t *testing.T) {
 	nodes := nodesIn(map[string]int{"a": 1, "b": 1, "c": 1})
 	of := func(service *corev1.Service, endpoints string) Input {
@@ -155,7 +155,7 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 	}
 }
 
-// What a Service declines is told to who asks, and written nowhere.
+// A policy that a Service declines is explained on request, and reported nowhere.
 func TestDeclinedPolicyIsQuiet(t *testing.T) {
 	everywhere := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "near"}}
 	everywhere.Spec.NamespaceSelector = &metav1.LabelSelector{}

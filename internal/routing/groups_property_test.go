@@ -229,9 +229,8 @@ func (s *groupScene) lookElsewhere() {
 	}
 }
 
-// TestGroupsNeverLeaveAZoneWithout takes steps of which any part succeeds, while all
-// sorts of things change, and looks at the groups through the eyes of each node after
-// each write: one that had an endpoint, and will have one, has one.
+// TestGroupsNeverLeaveAZoneWithout takes steps, any part of which may succeed, while everything changes. After each
+// write it reads the groups as each node does: a node that had an endpoint, and will have one, has one.
 func TestGroupsNeverLeaveAZoneWithout(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newGroupScene(t)

@@ -161,8 +161,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// A slice that somebody wrote by hand is as good as any: its endpoints are in groups, also an
-// address that is a pod's of another namespace.
+// Endpoints of a slice written by hand are in groups too, even an address of a pod in another namespace.
 func TestEndpointsByHandAreInGroups(t *testing.T) {
 	eps := slicesOf("a b")
 	delete(eps[0].Labels, discoveryv1.LabelManagedBy)
@@ -396,7 +395,7 @@ func TestGroupsOfFamilies(t *testing.T) {
 	w.expectGroups(t, "IPv4 a1 b2 -> a b c")
 }
 
-// Proxies leave a slice alone that has the label of headless Services, whoever wrote it.
+// Proxies ignore a slice with the label of headless Services, of any writer.
 func TestGroupsWithoutSlicesForNames(t *testing.T) {
 	eps := slicesOf("a b", "c")
 	eps[1].Labels[corev1.IsHeadlessService] = ""
@@ -467,8 +466,7 @@ func TestGroupsHandOverLabel(t *testing.T) {
 	}
 }
 
-// Groups say of which change of endpoints they were written last, and not of one that
-// they were not written for.
+// Groups have the time of the change of endpoints that they were written for, and of no other.
 func TestGroupsTellTheTrigger(t *testing.T) {
 	const key = corev1.EndpointsLastChangeTriggerTime
 	w := groupedWorld(t, threeZones, slicesOf("a b c", "a b c"), v1alpha1.AnnotationSameZone, v1alpha1.Require)

@@ -65,8 +65,7 @@ func (w *groupWorld) decide() Decision {
 	return d
 }
 
-// step takes one step, of which only the first writes succeed, and checks that it
-// changes nothing that it was given.
+// step takes one step, whose first writes alone succeed, and checks that it does not change its input.
 func (w *groupWorld) step(d Decision, state GroupState, most int) groups.Changes {
 	w.t.Helper()
 	in := w.input()

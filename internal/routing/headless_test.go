@@ -96,7 +96,7 @@ func headlessWorld(t *testing.T, eps []*discoveryv1.EndpointSlice, annotations .
 	return newGroupWorld(t, inputOf(headlessService(annotations...), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), eps))
 }
 
-// A headless Service may have no ports, and slices that somebody wrote.
+// A headless Service may have no ports, and slices that users wrote.
 func TestGroupsOfHeadlessServices(t *testing.T) {
 	portless, foreign := slicesOf("a b c"), slicesOf("a b c")
 	portless[0].Ports = nil

@@ -11,8 +11,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
-// What zones keep for a moment is neither written nor unwritten: it is held, as long as
-// the hints say so.
+// Zones that endpoints keep for a moment count as neither written nor unwritten: they are held, as long as the hints
+// agree.
 func TestHeldAndUnwritten(t *testing.T) {
 	eps := slicesOf("a=a a=a a=a a=a a=a b=b b=b b=b b=b b=b")
 	in := inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"a": 1, "b": 1}), eps)
@@ -30,9 +30,9 @@ func TestHeldAndUnwritten(t *testing.T) {
 		slice.Endpoints[i].Hints = hints
 	}
 	also(0, "b")      // held
-	also(1, "b")      // not held by anybody
-	also(2, "b", "c") // held for one of the two only
-	// The fourth has not any more what is held, and the last is gone.
+	also(1, "b")      // not held
+	also(2, "b", "c") // only one of the two is held
+	// The fourth no longer has its held zone, and the last is gone.
 	slice.Annotations = map[string]string{v1alpha1.AnnotationHeld: fmt.Sprintf(`{"b":["%s","%s","%s","10.9.9.9"]}`, address(0), address(2), address(3))}
 	if n := d.Hints().Unwritten(slice); n != 2 {
 		t.Errorf("%d endpoints are unwritten, want 2", n)
@@ -41,7 +41,7 @@ func TestHeldAndUnwritten(t *testing.T) {
 	if held := hints.Held(eps); !reflect.DeepEqual(held, want) {
 		t.Errorf("held %v, want %v", held, want)
 	}
-	// What is held of a plan that is not written is unwritten.
+	// Held zones of a plan that is not written count as unwritten.
 	slice.Endpoints[0].Hints.ForZones = slice.Endpoints[0].Hints.ForZones[1:]
 	if n := d.Hints().Unwritten(slice); n != 3 {
 		t.Errorf("%d endpoints are unwritten, want 3", n)

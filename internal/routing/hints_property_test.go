@@ -154,9 +154,8 @@ func (s *hintScene) deliver(d Decision) {
 	s.in.Service.Status.Conditions = []metav1.Condition{d.Condition()}
 }
 
-// Whatever a Service has lived through, a decision for hints leaves nothing to do when it
-// is delivered, kube-proxy makes of the hints what the outcome says, and new plans on
-// demand make nothing worse.
+// After any changes of a Service, delivered hints leave nothing to do, kube-proxy follows them as the outcome says, and
+// new plans on demand make nothing worse.
 func TestHintsAreWhatIsDecided(t *testing.T) {
 	for range 10 { // some combinations are one in a thousand
 		rapid.Check(t, func(t *rapid.T) { newHintScene(t).live() })
@@ -183,7 +182,7 @@ func (s *hintScene) live() {
 	}
 }
 
-// checkQuiet decides again, with what is remembered and as after a restart.
+// checkQuiet decides again, with the last decision and as after a restart.
 func (s *hintScene) checkQuiet(d Decision) {
 	s.checkSame("decided again", d, decided(s.t, s.input()))
 	if s.isInSlices(d) {
@@ -193,8 +192,8 @@ func (s *hintScene) checkQuiet(d Decision) {
 	}
 }
 
-// isInSlices reports whether a controller that starts can read from slices what is in
-// force: not what divides nothing or is not delivered.
+// isInSlices reports whether a starting controller can read the plan in force from slices. It cannot if the plan
+// divides nothing or is not delivered.
 func (s *hintScene) isInSlices(d Decision) bool {
 	return !d.Undelivered && !slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Undivided })
 }

@@ -88,8 +88,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// Whatever hints there are and are to be, in at most two steps they are there, what is written is
-// valid, and no zone that has endpoints and keeps some is without any between two writes.
+// From any hints to any other, two steps are enough, each write is valid, and no zone that has endpoints before and
+// after is without any between two writes.
 func TestStepsAreSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var now, target []string

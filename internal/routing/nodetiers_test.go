@@ -15,8 +15,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing/stock"
 )
 
-// busyNode are endpoints of which two are alone on a-1, which has a quarter of the
-// traffic: twice the even share of an endpoint.
+// busyNode are endpoints, two of them alone on a-1, which has a quarter of the traffic: twice the even share of an
+// endpoint.
 const busyNode = "a@a-1 a@a-1 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 b@b-1 b@b-1 b@b-1 b@b-1 b@b-2 b@b-2 b@b-2 b@b-2"
 
 var twoByTwo = map[string]int{"a": 2, "b": 2}

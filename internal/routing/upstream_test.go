@@ -200,9 +200,9 @@ func upstreamAccepts(t *rapid.T, nodes []*corev1.Node, eps []*discoveryv1.Endpoi
 	}
 }
 
-// upstreamIsShort reports whether upstream finds a zone below its minimum. It does so
-// of hints of its own making: where the surplus of others comes in halves it leaves a
-// zone short, and it uses for nobody what is in zones without nodes. Ours repairs both.
+// upstreamIsShort reports whether upstream finds a zone below its minimum. It can happen with its own hints: where the
+// surplus of others comes in halves it leaves a zone short, and no zone uses its endpoints in zones without nodes. Ours
+// repairs both.
 func upstreamIsShort(nodes []*corev1.Node, eps []*discoveryv1.EndpointSlice) bool {
 	cache := topologycache.NewTopologyCache()
 	cache.SetNodes(logr.Discard(), copiesOf(nodes))

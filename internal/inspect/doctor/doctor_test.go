@@ -352,7 +352,7 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
-// What may not be read is no fault, whatever it is.
+// Unread sources cause no finding.
 func TestWhatIsUnreadIsNoFault(t *testing.T) {
 	empty := map[Source]func(*Reading){
 		SourceNodes: func(r *Reading) { r.Nodes = nil }, SourceNodeLeases: func(r *Reading) { r.NodeLeases = nil }, SourceLeases: func(r *Reading) { r.Leases = nil },
@@ -443,7 +443,7 @@ func TestFindingsAreDocumented(t *testing.T) {
 	golden.CompareBetween(t, file, begin, end, rows.String())
 }
 
-// Which version's CRDs are to be applied is said where the controller is of another version than the program.
+// A missing CRD names the version to apply, if the controller has another version than the program.
 func TestMissingCRDsAreThoseOfTheController(t *testing.T) {
 	for _, test := range []struct {
 		name    string

@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// What is unusual and right is no fault.
+// Unusual but correct clusters have no findings.
 func TestUnusualIsNoFault(t *testing.T) {
 	daemonSet := func(name string, desired int32, containers ...corev1.Container) *appsv1.DaemonSet {
 		s := &appsv1.DaemonSet{
@@ -159,7 +159,7 @@ func TestUnusualIsNoFault(t *testing.T) {
 	}
 }
 
-// What others write into a Lease does not get into a command that people copy.
+// Text of others in a Lease does not get into commands that people copy.
 func TestCommandsAreSafeToCopy(t *testing.T) {
 	const evil = "x; rm -rf ~"
 	r := healthy(t)

@@ -119,7 +119,7 @@ func nested(list string, depth int) string {
 	return body
 }
 
-// What admission lets pass fails where it is used only for what zones are like.
+// An expression that admission accepts fails only for certain zones.
 func TestCheck(t *testing.T) {
 	for expression, fine := range map[string]bool{
 		"zone.cpu + 2.0 * zone.nodes":  true,

@@ -185,8 +185,8 @@ func TestGroupsFollowWhileTheyLeave(t *testing.T) {
 	}
 }
 
-// A Service with the name of one before it is handed over only when proxies have its
-// own groups, though nobody saw the other one go.
+// A Service with the name of a deleted one is handed over only when proxies have its own groups, even if the deletion
+// was missed.
 func TestRemadeServiceBeginsAnew(t *testing.T) {
 	w := newWorld(t, append(threeZones(), proxied(), aSlice("web", 0, "a b c"))...)
 	w.sync("web")
@@ -218,8 +218,7 @@ func TestRemadeServiceBeginsAnew(t *testing.T) {
 	}
 }
 
-// Hints follow the pods as long as kube-proxy serves the Service, and go when it does
-// not any more.
+// Hints follow the pods as long as kube-proxy serves the Service, and are removed later.
 func TestHintsWhileAHandOverWaits(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
 	w.settle("web")

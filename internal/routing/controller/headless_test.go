@@ -34,8 +34,8 @@ func (w *world) expectGroups(n int, label string, labelled bool) {
 	}
 }
 
-// Of a headless Service only its groups and its condition are written. No proxy is waited
-// for, and groups go at once when they are not wanted any more.
+// For a headless Service only its groups and its condition are written. It waits for no proxy, and unwanted groups are
+// deleted at once.
 func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 	for name, end := range map[string]func(*world){
 		"nothing is asked for": func(w *world) {

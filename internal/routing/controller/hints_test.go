@@ -47,8 +47,8 @@ func nearNode(keys string) *corev1.Service {
 	return aService("web", v1alpha1.AnnotationTopologyKeys, keys)
 }
 
-// An API server that takes hints and does not store them is found out by its answer: the
-// condition is not True, and few patches are sent in vain.
+// An API server that accepts hints and does not store them is found out by its answer: the condition is not True, and
+// few patches are sent.
 func TestDroppedHintsAreNotInForce(t *testing.T) {
 	for name, test := range map[string]struct {
 		service *corev1.Service

@@ -57,7 +57,7 @@ vicinity_routing_hint_writes_total{result="done"} 4
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
-	// What was written is reported by approach.
+	// Writes are reported by approach.
 	for approach, n := range map[intent.Approach]uint64{intent.ApproachPrefer: 4, intent.ApproachRequire: 0} {
 		gathered, err := registry.Gather()
 		if err != nil {
@@ -97,7 +97,7 @@ vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service=
 	}
 }
 
-// Figures are those of what is in force, not of what is decided.
+// Figures are those of the plan in force, not of the decision.
 func TestMetricsOfWhatIsInForce(t *testing.T) {
 	hard := aService("web", v1alpha1.AnnotationSameZone, v1alpha1.Require)
 	groups := preferring("web")

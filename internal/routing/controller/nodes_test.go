@@ -54,7 +54,7 @@ func (w *world) create(object client.Object) {
 	}
 }
 
-// What a node says of itself every few minutes does not even make anybody look.
+// The regular reports of a node do not even wake the watcher.
 func TestNodesThatSayNothingNew(t *testing.T) {
 	before := aNode("a-1", "a")
 	before.Labels[v1alpha1.LabelControlPlane] = ""

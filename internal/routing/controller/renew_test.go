@@ -68,7 +68,7 @@ func TestQuietServiceGetsABetterPlan(t *testing.T) {
 	}
 }
 
-// What happens to a Service starts the quiet time again, and so does a restart.
+// Any change of a Service starts the quiet time again, and so does a restart.
 func TestQuietTimeStartsAgain(t *testing.T) {
 	w := lentWorld(t, 10*time.Minute)
 	w.sync("web")

@@ -48,8 +48,8 @@ type trouble string
 const (
 	noTrouble   trouble = ""
 	refused     trouble = "refused"     // it is not made
-	unanswered  trouble = "unanswered"  // it is made, and nobody says so
-	conflicting trouble = "conflicting" // it is not made, because somebody else's came first
+	unanswered  trouble = "unanswered"  // it is made, without an answer
+	conflicting trouble = "conflicting" // it is not made, because another one came first
 )
 
 // newLagging is a client without trouble, whose cache is up to date.
@@ -469,7 +469,7 @@ func (p *play) remake() {
 	p.makeService()
 }
 
-// meddle is a user who changes what is Vicinity's.
+// meddle is a user who changes Vicinity's objects.
 func (p *play) meddle() {
 	groups := p.groups()
 	switch what := rapid.SampledFrom([]string{"labels", "proxy", "group", "policy"}).Draw(p.t, "meddle"); {
@@ -585,7 +585,7 @@ func (p *play) anyNodeReady() bool {
 	return slices.ContainsFunc(list.Items, func(node corev1.Node) bool { return intent.IsReady(&node) })
 }
 
-// checkHints compares hints with what is decided.
+// checkHints compares hints with the decision.
 func (p *play) checkHints(service *corev1.Service) {
 	d, err := p.decision(service)
 	if err != nil {

@@ -42,7 +42,7 @@ type world struct {
 	// refuse, if set, answers a patch or, with an empty body, the making of an object
 	// instead of the API server.
 	refuse func(object client.Object, body string) error
-	// drop, if set, changes what is stored of a patched object, as a mutating webhook does.
+	// drop, if set, changes the stored form of a patched object, as a mutating webhook does.
 	drop func(object client.Object)
 }
 

@@ -224,7 +224,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// What advice promises is what comes out when it is followed.
+// Following the advice has the promised result.
 func TestAdviceKeepsItsPromises(t *testing.T) {
 	for a := range 9 {
 		for b := range 9 {

@@ -11,9 +11,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// What nodes do of their own is in the figures, the loads and the sentences of every
-// option that asks for it, and in no advice, which does not know on which nodes pods
-// would be.
+// The choices of nodes are in the figures, the loads and the sentences of every option with tiers within zones. They
+// are in no advice, which does not know the nodes of its pods.
 func TestCompareKnowsWhatNodesDo(t *testing.T) {
 	q := Question{
 		Region: allocate.Region{Zones: []allocate.Zone{{Name: "a", Capacity: 2, Endpoints: 8}, {Name: "b", Capacity: 2, Endpoints: 8}}},

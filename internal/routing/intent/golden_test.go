@@ -28,8 +28,7 @@ func TestRequestOfHeadlessServices(t *testing.T) { compare(t, "headless", 18, as
 // somebody else's, and has no effect where it cannot hold.
 func TestImpossible(t *testing.T) { compare(t, "faults", 22, asked(t)) }
 
-// A policy that says nothing has the defaults of its algorithm, and what is stored in spite of
-// the schema falls back to them.
+// A policy without values has the defaults of its algorithm, and invalid stored values fall back to them.
 func TestReadPolicyFallsBack(t *testing.T) { compare(t, "read", 52, readPolicy) }
 
 // question is a Service with the policies that may count for it.
@@ -94,7 +93,7 @@ func complete(q *question) {
 	}
 }
 
-// asked says what a Service asks for and what is impossible of it. The order of policies does not matter.
+// asked describes the request of a Service and its impossible settings. The order of policies does not matter.
 func asked(t *testing.T) func(question) []string {
 	return func(q question) []string {
 		before := q.Service.DeepCopy()
@@ -119,7 +118,7 @@ func asked(t *testing.T) func(question) []string {
 	}
 }
 
-// describe says a request in lines, without what is usual.
+// describe lists the unusual parts of a request in lines.
 func describe(r Request) []string {
 	lines := []string{strings.TrimSpace(string(r.Approach) + " " + strings.Join(r.Intent.Tiers, ","))}
 	add := func(what string, texts ...string) {

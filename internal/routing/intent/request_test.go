@@ -79,7 +79,7 @@ func TestRequestOfServicesWithoutAPlan(t *testing.T) {
 	}
 }
 
-// What Kubernetes does itself is Vicinity's if its administrator says so.
+// Vicinity plans for Auto if its administrator says so.
 func TestRequestOfTakesOverAuto(t *testing.T) {
 	for _, written := range []string{"mode=Auto", "hints=auto"} {
 		got := RequestOf(service(written), nil, Options{TakeOverAuto: true})

@@ -170,8 +170,7 @@ func begin(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// Without the policies it is not known what a Service asks for, but what is impossible
-// is so whatever they say.
+// Without the policies the request of a Service is unknown, but impossible settings are still refused.
 func TestJudgeWithoutPolicies(t *testing.T) {
 	j := judge{objects: reader{err: errors.New("no connection")}}
 	verdict, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(mode + "vicinity.dev/near"), Namespace: "shop"})
