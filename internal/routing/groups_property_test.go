@@ -140,7 +140,7 @@ func (s *groupScene) names() []string {
 	return names
 }
 
-// node is any, or one that nobody knows.
+// node draws any node, or an unknown one.
 func (s *groupScene) node() string {
 	return rapid.SampledFrom(append(s.names(), "unknown")).Draw(s.t, "node")
 }

@@ -24,8 +24,8 @@ func TestRequestOfClusterPolicies(t *testing.T) { compare(t, "clusterpolicies", 
 
 func TestRequestOfHeadlessServices(t *testing.T) { compare(t, "headless", 18, asked(t)) }
 
-// A policy that a Service names is part of what is written on it; one that selects it is
-// somebody else's, and has no effect where it cannot hold.
+// A policy that a Service names is part of its own settings. One that selects it is not, and has no effect where it is
+// impossible.
 func TestImpossible(t *testing.T) { compare(t, "faults", 22, asked(t)) }
 
 // A policy without values has the defaults of its algorithm, and invalid stored values fall back to them.
