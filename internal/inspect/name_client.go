@@ -129,7 +129,7 @@ func (v *nameView) whereText() string {
 	if v.placeUnknown() {
 		return "the place of the client cannot be known here"
 	}
-	place := "on " + nodeOr(c.Node, "no node that is known")
+	place := "on " + nodeOr(c.Node, "no known node")
 	switch {
 	case c.Zone != "" && c.Node == "":
 		place = "in zone " + c.Zone + ", " + place

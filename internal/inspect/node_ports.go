@@ -65,7 +65,7 @@ func (e *nodeView) front(family ruleset.Family, port *ruleset.ServicePort, front
 	case front.ClusterIP && config.TellsPods():
 		n.Source = "kept for pods, else the node's"
 	case front.Pool == ruleset.PoolSplit:
-		n.Source = "kept, but of what the node sends"
+		n.Source = "kept, but not for the node's own"
 	default:
 		n.Source = "kept"
 	}

@@ -43,7 +43,7 @@ func (e *nodeView) rule(family ruleset.Family, port *ruleset.ServicePort) NodeRu
 		rule.Text = e.tierText(&rule)
 	}
 	if len(port.Cluster) > 0 && !e.states[port.Cluster[0].Addr()].IsReady() {
-		rule.Why = "no endpoint that the node may use is ready; those that serve while they terminate are used"
+		rule.Why = "no endpoint that the node may use is ready; terminating ones that still serve are used"
 	}
 	return rule
 }
@@ -92,7 +92,7 @@ func (e *nodeView) tierText(rule *NodeRule) string {
 		}
 		return order + "; none has an endpoint for the node"
 	case topology.Anywhere:
-		return order + "; nothing is nearer than anywhere"
+		return order + "; no endpoint is nearer"
 	}
 	value := e.Node.Labels[rule.Tier]
 	if rule.Tier == topology.Hostname {
@@ -110,7 +110,7 @@ func (e *nodeView) hintRule(family ruleset.Family, fullName string) NodeRule {
 			return NodeRule{Text: stockRule(choice, e.Node.Name, e.Zone), Why: choice.Why}
 		}
 	}
-	return NodeRule{Text: "all endpoints", Why: "there is none"}
+	return NodeRule{Text: "all endpoints", Why: "the Service has no endpoint"}
 }
 
 // stockPorts returns the ports as stock proxies see them, also for slices of another proxy.

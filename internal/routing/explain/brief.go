@@ -17,7 +17,7 @@ func Brief(o allocate.Outcome) string {
 	case allocate.RuleKept, allocate.RulePlanned, allocate.RuleRenewed:
 		switch {
 		case o.Algorithm == allocate.Flow:
-			return "each zone uses its own endpoints, and sends what they cannot bear to others by weights (flow)"
+			return "each zone uses its own endpoints, and sends the excess to others by weights (flow)"
 		case o.Undivided:
 			return fmt.Sprintf("all zones use all endpoints: %s has no better plan for them", asked(o))
 		}
@@ -26,7 +26,7 @@ func Brief(o allocate.Outcome) string {
 		case o.Algorithm == allocate.Auto: // which lets a load be at the threshold
 			overload = "is at most " + plaintext.Percent(o.Threshold)
 		case o.Figures.Overload >= o.Threshold: // hard regions allow it
-			overload = "is not below " + plaintext.Percent(o.Threshold) + ", since each region has its own endpoints only"
+			overload = "is not below " + plaintext.Percent(o.Threshold) + ", because each region uses only its own endpoints"
 		}
 		return fmt.Sprintf("endpoints are divided among zones by %s, the overload %s", asked(o), overload)
 	}

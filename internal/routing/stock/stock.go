@@ -207,7 +207,7 @@ func (x *Index) choose(node, zone string) (Choice, []int) {
 	}
 	switch mode := ready.Mode(); {
 	case ready.UsesTerminating() && len(x.terminating) > 0:
-		return Choice{Mode: kubeproxy.All, Why: "no endpoint is ready; those that serve while they terminate are used"}, x.terminating
+		return Choice{Mode: kubeproxy.All, Why: "no endpoint is ready; terminating ones that still serve are used"}, x.terminating
 	case ready.UsesTerminating():
 		return Choice{Mode: kubeproxy.All, Why: "no endpoint is ready"}, nil
 	case mode == kubeproxy.SameNode:

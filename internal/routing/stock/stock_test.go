@@ -150,7 +150,7 @@ func TestStockProxyChooses(t *testing.T) {
 				"1@a zones=a !ready serving terminating", "2@b zones=b !ready terminating", "3@a zones=a !ready !serving terminating", "4@a zones=a !ready serving",
 			},
 			node: "n1", zone: "a",
-			mode: kubeproxy.All, why: "no endpoint is ready; those that serve while they terminate are used", want: "1 2",
+			mode: kubeproxy.All, why: "no endpoint is ready; terminating ones that still serve are used", want: "1 2",
 		},
 		{
 			name: "some are ready: those that terminate are not used", endpoints: []string{"1@a zones=a !ready serving terminating", "2@b zones=a"}, node: "n1", zone: "a",
