@@ -37,8 +37,8 @@ type Rank int
 // None is the rank of an endpoint that no tier reaches. Ranks must fit into five bits.
 const None Rank = 1<<5 - 1
 
-// Choice finds the nearest endpoints of some groups. Call Read for each group first, then Consider for each endpoint,
-// and then Takes. Begin starts over with other endpoints.
+// Choice finds the nearest endpoints of some groups. Call Read for each group, then Begin, then Consider for each
+// endpoint, and then Takes. Another Begin starts over with other endpoints.
 type Choice struct {
 	client Client
 	// tiers are the different tiers of the used groups. The client uses the nearest endpoints of each.
@@ -50,7 +50,7 @@ type Choice struct {
 func NewChoice(client Client) Choice { return Choice{client: client} }
 
 // Read returns how the client uses a group: not at all if its zone does not see it, and only on its own node if the
-// zone is no consumer.
+// group is in the zone for traffic that stays on a node.
 func (c *Choice) Read(g *v1alpha1.EndpointGroup) Use {
 	zone := c.client.Zone
 	if zone != "" {

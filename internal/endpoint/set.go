@@ -97,9 +97,9 @@ type Chosen struct {
 	Count int
 	// Tier is the tier that reaches them, empty without tiers. While tiers of a Service change, it is one of several.
 	Tier string
-	// Hard says that hard tiers leave the client without the other endpoints.
+	// Hard says that the tiers are hard: the client gets no endpoint beyond them.
 	Hard bool
-	// All says that the client's zone has no endpoint, so the client gets all.
+	// All says that none of the addresses is for the client's zone, so the client gets all.
 	All bool
 }
 
