@@ -71,7 +71,7 @@ func TestDefaultsFitTheMemory(t *testing.T) {
 		debug.SetMemoryLimit(before)
 		const inHeap = 700 // with the usual garbage
 		if needed := int64(bounds.Total)*inHeap + environment/4; heap < needed || heap+bounds.KernelMemory() > limit {
-			t.Errorf("of %d bytes the heap has %d, and needs %d", limit, heap, needed)
+			t.Errorf("of %d bytes the heap uses %d, and needs %d", limit, heap, needed)
 		}
 	}
 }

@@ -119,7 +119,7 @@ func TestScrapesAreBounded(t *testing.T) {
 	select {
 	case code := <-codes:
 		if code != http.StatusServiceUnavailable {
-			t.Errorf("one more is answered with %d", code)
+			t.Errorf("another gets %d", code)
 		}
 	case <-slow.began:
 		t.Error("a request beyond the limit is gathered")
@@ -127,7 +127,7 @@ func TestScrapesAreBounded(t *testing.T) {
 	close(slow.release)
 	for range documented {
 		if code := <-codes; code != http.StatusOK {
-			t.Errorf("one of them is answered with %d", code)
+			t.Errorf("one of them gets %d", code)
 		}
 	}
 }

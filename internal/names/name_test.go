@@ -58,7 +58,7 @@ func FuzzParse(f *testing.F) {
 		n, ok := Parse(name, zones)
 		if !ok {
 			if n != (Name{}) {
-				t.Fatalf("%+v of a name that is none", n)
+				t.Fatalf("got %+v for an invalid name", n)
 			}
 			return
 		}
@@ -78,7 +78,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, of := range []func() (string, bool){n.Preferred, n.Pinned} {
 			if zone, ok := of(); ok && (zone == "" || n.IsService() && n.Prefix == "") {
-				t.Fatalf("%+v has the zone %q", n, zone)
+				t.Fatalf("%+v is in zone %q", n, zone)
 			}
 		}
 	})

@@ -71,7 +71,7 @@ func TestServiceBeyondItsBound(t *testing.T) {
 	w.put(web, other, handedOver(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2")), handedOver(aGroup("other", "other-1", "10.1.1.9"))) // 1 to 4
 	w.right("within its bound")
 	if w.version != 4 || len(w.except) > 0 {
-		t.Fatalf("%d is acknowledged but for %v", w.version, w.except)
+		t.Fatalf("%d is acknowledged except %v", w.version, w.except)
 	}
 	w.put(withExternal(web, 1000), handedOver(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))) // 5, 6
 	w.put(handedOver(aGroup("other", "other-1", "10.1.1.8")))                                  // 7
@@ -91,13 +91,13 @@ func TestServiceBeyondItsBound(t *testing.T) {
 		t.Error("the last of 1,000 external IPs is programmed")
 	}
 	if len(w.except) != 1 || w.except[0].Name != "web" || w.version != 7 {
-		t.Errorf("%d is acknowledged but for %v, want 7 but for web", w.version, w.except)
+		t.Errorf("%d is acknowledged except %v, want 7 except web", w.version, w.except)
 	}
 	if got := testutil.ToFloat64(w.metrics.waiting); got != 1 {
 		t.Errorf("%g Services wait", got)
 	}
 	if got := testutil.ToFloat64(w.metrics.elements.WithLabelValues("IPv4")); got < 100 || got > 400 {
-		t.Errorf("%g elements are told", got)
+		t.Errorf("the metric has %g elements", got)
 	}
 	if len(w.events.events) != 1 || !strings.Contains(w.events.events[0], "shop/web Warning TooManyElements: node node-a programs a part of the Service: the whole Service needs 50") ||
 		!strings.Contains(w.events.events[0], "--max-service-elements allows 300") {
@@ -108,7 +108,7 @@ func TestServiceBeyondItsBound(t *testing.T) {
 	w.put(handedOver(aGroup("web", "web-1", "10.1.1.3", "10.1.1.4")))
 	w.run(3 * ruleset.DefaultLinger)
 	if w.kernel.leads("10.1.1.1") || w.kernel.leads("10.1.1.2") || !w.kernel.leads("10.1.1.3") && !w.kernel.leads("10.1.1.4") {
-		t.Error("the kernel has the endpoints of before")
+		t.Error("the kernel has the earlier endpoints")
 	}
 
 	// A Service that shrinks is programmed at once.
@@ -175,7 +175,7 @@ func TestTotalIsGivenByAge(t *testing.T) {
 		w.put(aGroup(name(3), name(3)+"-1", "10.1.3.1", "10.1.3.2"))
 		w.run(time.Second)
 		if !w.kernel.leads("10.1.3.1") {
-			t.Error("a Service with room for it is not changed")
+			t.Error("a Service that has room is not changed")
 		}
 		// One that grows goes on with as many endpoints as it had.
 		var many []string
@@ -191,7 +191,7 @@ func TestTotalIsGivenByAge(t *testing.T) {
 			}
 		}
 		if slots != 2 || w.kernel.leads("10.1.1.4") {
-			t.Errorf("%d endpoints are used of one that grew, want 2 and no other", slots)
+			t.Errorf("%d endpoints of the larger Service are used, want the same 2", slots)
 		}
 		// Room is given in the sync that makes it, to the first.
 		w.drop(all[0], aGroup(name(0), name(0)+"-1"))
@@ -200,7 +200,7 @@ func TestTotalIsGivenByAge(t *testing.T) {
 			t.Errorf("served are %v, want %v", served(), want)
 		}
 		if w.bounds.used > w.bounds.Total {
-			t.Errorf("%d elements are given, there are %d", w.bounds.used, w.bounds.Total)
+			t.Errorf("%d elements are granted, there are %d", w.bounds.used, w.bounds.Total)
 		}
 	}
 }
@@ -238,12 +238,12 @@ func TestGrowthWithoutRoom(t *testing.T) {
 	w.put(with(4, "10.1.1.1", "10.1.1.2"))
 	w.run(3 * ruleset.DefaultLinger)
 	if !w.serves("10.96.0.1") || leads(w) == 0 {
-		t.Errorf("with a port more it leads to %d endpoints", leads(w))
+		t.Errorf("with another port it leads to %d endpoints", leads(w))
 	}
 	w.put(with(3, "10.1.1.1", "10.1.1.2", "10.1.1.3"))
 	w.run(3 * ruleset.DefaultLinger)
 	if !w.serves("10.96.0.1") || !w.serves("198.18.0.0") || leads(w) < 2 || !w.bounds.waits(cluster.KeyOf(aService("web", ""))) {
-		t.Errorf("with an endpoint more it leads to %d, and it has its external IP: %t", leads(w), w.serves("198.18.0.0"))
+		t.Errorf("with another endpoint it leads to %d, and it has its external IP: %t", leads(w), w.serves("198.18.0.0"))
 	}
 }
 
@@ -322,12 +322,12 @@ func TestOrderOfAStart(t *testing.T) {
 			left -= least
 		}
 		if w.bounds.room() != left {
-			r.Fatalf("of %d for %v there are %d left, want %d: given are %v", total, takes, w.bounds.room(), left, w.bounds.granted)
+			r.Fatalf("of %d for %v, %d remain, want %d: granted are %v", total, takes, w.bounds.room(), left, w.bounds.granted)
 		}
 		for i := range sizes {
 			address, given := fmt.Sprintf("10.96.0.%d", i+1), w.bounds.granted[cluster.KeyOf(aService(fmt.Sprintf("s%d", i), ""))]
 			if w.serves(address) != (given > 0) {
-				r.Errorf("%s has %d elements, and that it is served is %t", address, given, w.serves(address))
+				r.Errorf("%s has %d elements, served: %t", address, given, w.serves(address))
 			}
 		}
 		parts := 0
@@ -376,7 +376,7 @@ func TestBoundsHold(t *testing.T) {
 				sum += given
 			}
 			if sum != w.bounds.used || sum > 1000 {
-				r.Fatalf("%d elements are given to Services, %d in all, and there are 1000", sum, w.bounds.used)
+				r.Fatalf("Services get %d elements, %d in all, of 1000", sum, w.bounds.used)
 			}
 			if held := w.held(); held > sum {
 				r.Fatalf("the kernel holds %d elements, and Services may have %d", held, sum)

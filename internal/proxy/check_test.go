@@ -63,13 +63,13 @@ func TestChangesOfOtherTables(t *testing.T) {
 		w.run(500 * time.Millisecond)
 	}
 	if got := w.kernel.transactions(); got != before {
-		t.Errorf("%d transactions for nothing", got-before)
+		t.Errorf("%d transactions without a change", got-before)
 	}
 	if w.kernel.reads < 2 || w.kernel.reads > 5 {
 		t.Errorf("all was read %d times in a minute", w.kernel.reads)
 	}
 	if w.kernel.shapes < 100 {
-		t.Errorf("there were %d quick looks in a minute", w.kernel.shapes)
+		t.Errorf("there were %d quick checks in a minute", w.kernel.shapes)
 	}
 	// What is found at a quick look does not wait for the next full one.
 	for reads := w.kernel.reads; w.kernel.reads == reads; {
@@ -95,7 +95,7 @@ func TestElementsChangeBesideOtherTables(t *testing.T) {
 	w.kernel.do(flush)
 	w.run(time.Second)
 	if !w.kernel.leads("10.1.1.1") {
-		t.Error("after a second the elements are not there")
+		t.Error("after a second the elements are missing")
 	}
 	w.kernel.reads = 0
 	for range 120 {
@@ -127,7 +127,7 @@ func TestNoReadsWithoutChanges(t *testing.T) {
 	w.kernel.reads, w.kernel.shapes = 0, 0
 	w.run(30 * time.Minute)
 	if w.kernel.reads != 0 || w.kernel.shapes != 0 {
-		t.Errorf("read %d and looked at %d times", w.kernel.reads, w.kernel.shapes)
+		t.Errorf("read %d times and checked %d times", w.kernel.reads, w.kernel.shapes)
 	}
 	w.kernel.do(func(table *fakeTable) { delete(table.chains, "serve") })
 	w.kernel.interference = ruleset.NoInterference // that it happened has escaped us
@@ -147,7 +147,7 @@ func TestChangesDoNotWaitForAComparison(t *testing.T) {
 	for i := range mostMissed {
 		w.run(time.Second)
 		if len(beside) != 1 || w.kernel.reads != reads {
-			t.Fatalf("%d readings beside, and %d that changes waited for", len(beside), w.kernel.reads-reads)
+			t.Fatalf("%d readings in the background, and %d that changes waited for", len(beside), w.kernel.reads-reads)
 		}
 		endpoint := fmt.Sprintf("10.1.7.%d", i)
 		w.put(aService("busy", "10.96.0.99"), aGroup("busy", "busy-1", endpoint))
@@ -159,7 +159,7 @@ func TestChangesDoNotWaitForAComparison(t *testing.T) {
 		beside, reads = nil, w.kernel.reads
 		w.compared(<-w.checks.ends)
 		if w.kernel.leads("10.1.1.1") {
-			t.Fatal("rules are put right by what was before a change")
+			t.Fatal("rules are repaired with the state before a change")
 		}
 	}
 	w.run(time.Second)

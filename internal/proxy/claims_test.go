@@ -189,7 +189,7 @@ func (a *attack) mount(servedBy, order string) {
 	a.put(group)
 	a.none("during the hand-over")
 	if !a.kernel.leads(attackerEndpoint) {
-		a.t.Fatal("the tenant's own cluster IP does not work")
+		a.t.Fatal("the tenant's own cluster IP is not served")
 	}
 	a.told()
 	a.put(attacking(true))
@@ -237,7 +237,7 @@ func TestClusterIPsWinAtOnce(t *testing.T) {
 	w.put(taker, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)))
 	w.right("the tenant alone")
 	if len(w.hijacked("10.96.0.20")) != 1 {
-		t.Fatal("an address of nobody is not served")
+		t.Fatal("a free address is not served")
 	}
 	victim := of("bank", aService("accounts", "10.96.0.20"))
 	delete(victim.Labels, v1alpha1.LabelServiceProxyName) // kube-proxy's
@@ -255,7 +255,7 @@ func TestClusterIPsWinAtOnce(t *testing.T) {
 	w.drop(victim)
 	w.right("without it again")
 	if len(w.hijacked("10.96.0.20")) != 1 {
-		t.Error("the address is not served any more")
+		t.Error("the address is no longer served")
 	}
 }
 
@@ -292,7 +292,7 @@ func TestReservedAddressesComeLater(t *testing.T) {
 		w.put(taker, other, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)), of("tenant", aGroup("other", "other-1", "10.1.1.2")))
 		w.right("the tenant alone")
 		if len(w.hijacked(test.address)) != 1 {
-			t.Fatalf("%s: an address of nobody is not served", test.name)
+			t.Fatalf("%s: a free address is not served", test.name)
 		}
 		test.fact(w)
 		taken := w.catalogue.Take()
@@ -348,7 +348,7 @@ func TestManyRefusedAddressesAreSummarized(t *testing.T) {
 	w.put(taker, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)))
 	w.run(time.Minute)
 	if len(logged) > 2000 || !strings.Contains(logged, "10.96.100.0") || !strings.Contains(logged, "20000") {
-		t.Errorf("logged is %d bytes: %.3000s", len(logged), logged)
+		t.Errorf("the log has %d bytes: %.3000s", len(logged), logged)
 	}
 	const wanted = "tenant/taker Warning AddressRefused: node node-a: spec.externalIPs: 19000 addresses are refused: a Service may claim 1000 in all; remove the last ones. " +
 		"spec.externalIPs: 10.96.100.0 is refused: it is in a range of cluster IPs; remove it. And 999 more"

@@ -96,15 +96,15 @@ func TestManyDelayedConnectionsDoNotWait(t *testing.T) {
 	c.disconnect(stale[1 : maxDelayed-1])
 	c.clean(t.Context())
 	if len(tracker.deleted) > 0 || len(c.wake) > 0 {
-		t.Errorf("of a few %d are deleted at once", len(tracker.deleted))
+		t.Errorf("%d of a few are deleted at once", len(tracker.deleted))
 	}
 	c.disconnect(stale[maxDelayed-1:])
 	if len(c.wake) == 0 {
-		t.Error("nothing is to be done at once")
+		t.Error("nothing is due at once")
 	}
 	c.clean(t.Context())
 	if len(tracker.deleted) != maxDelayed || len(c.delayed) > 0 {
-		t.Errorf("of many %d are deleted, and %d wait", len(tracker.deleted), len(c.delayed))
+		t.Errorf("%d of many are deleted, and %d wait", len(tracker.deleted), len(c.delayed))
 	}
 }
 
@@ -215,7 +215,7 @@ func TestCleaningIsRetried(t *testing.T) {
 	}
 	at := start.Add(cleanMost)
 	if want := map[string]time.Time{"old": at, "same": at}; !maps.Equal(told, want) {
-		t.Errorf("told of %v, want %v", told, want)
+		t.Errorf("reported %v, want %v", told, want)
 	}
 }
 
@@ -345,12 +345,12 @@ func TestForgottenTimeIsThatOfTheRequest(t *testing.T) {
 	told := 0
 	c.forgotten = func(_ ruleset.Family, set string, began time.Time) {
 		if told++; began.After(start) {
-			t.Errorf("%s is said to be forgotten as of %s; what was asked for after 1s is yet to be done", set, began.Sub(start))
+			t.Errorf("%s is reported as forgotten as of %s; the request of 1s is still pending", set, began.Sub(start))
 		}
 	}
 	c.forget(ruleset.IPv4, both)
 	if !c.clean(t.Context()) || told != len(both) {
-		t.Errorf("told of %d maps, want %d", told, len(both))
+		t.Errorf("reported %d maps, want %d", told, len(both))
 	}
 }
 
@@ -365,7 +365,7 @@ func TestReconciledAfterTheFirstSync(t *testing.T) {
 	w.kernel.refuses = func(ruleset.Transaction) error { return errRefused }
 	w.run(time.Second)
 	if len(w.flows.reconciled) > 0 {
-		t.Error("connections are looked at before anything is programmed")
+		t.Error("connections are read before anything is programmed")
 	}
 	w.refusing()
 	w.run(time.Minute)
@@ -374,12 +374,12 @@ func TestReconciledAfterTheFirstSync(t *testing.T) {
 		t.Errorf("connections may go to %v", live)
 	}
 	if _, asked := w.flows.reconciled[ruleset.IPv6]; asked {
-		t.Error("a family is looked at that nothing asks for")
+		t.Error("a family without requests is read")
 	}
 	// By itself, if it failed.
 	w.flows.reconciled = map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}
 	w.run(time.Minute)
 	if len(w.flows.reconciled[ruleset.IPv4]) != 1 {
-		t.Error("it is not tried again")
+		t.Error("it is not retried")
 	}
 }

@@ -50,7 +50,7 @@ func TestDryRun(t *testing.T) {
 		texts[out.String()] = true
 	}
 	if len(texts) != 1 {
-		t.Error("it says something else each time")
+		t.Error("its message changes each time")
 	}
 	for text, want := range map[string]bool{
 		"table ip vicinity {": true, "table ip6 vicinity {": true, "10.96.0.1": true, "10.1.0.1 . 10.1.0.1": true, "10.1.1.1 . 8080": true,
@@ -66,7 +66,7 @@ func TestDryRun(t *testing.T) {
 		"203.0.113.1 . tcp . 80": true,
 	} {
 		if strings.Contains(out.String(), text) != want {
-			t.Errorf("that it says %q is %t:\n%s", text, !want, out.String())
+			t.Errorf("the output contains %q: %t\n%s", text, !want, out.String())
 		}
 	}
 	a.Sources[cluster.ResourceRanges].Absent, a.Sources[cluster.ResourceConfigMaps].Forbidden, a.Sources[cluster.ResourceGroups].Absent = true, true, true

@@ -65,7 +65,7 @@ func TestRefusedOnce(t *testing.T) {
 	w.put(aGroup("s1", "s1-1", "10.1.2.1"))
 	w.run(0)
 	if w.kernel.reads == reads {
-		t.Error("the kernel was not asked what it holds")
+		t.Error("the kernel was not read")
 	}
 	w.kernel.reads = 0
 	w.right("after one refusal")
@@ -73,7 +73,7 @@ func TestRefusedOnce(t *testing.T) {
 		t.Errorf("%g failures are counted", got)
 	}
 	if got := w.counter("refused", "IPv4"); got != 0 {
-		t.Errorf("%g ports are set aside", got)
+		t.Errorf("%g ports are refused", got)
 	}
 }
 
@@ -94,10 +94,10 @@ func TestOneBadPort(t *testing.T) {
 		return w.wanted()[ruleset.IPv4].Differences(read)
 	}
 	if got := strings.Join(listing(), "\n"); !strings.Contains(got, "10.1.1.7:8080") || strings.Count(got, "\n") != 0 {
-		t.Errorf("not all others are programmed, or the bad one is not as it was:\n%s", got)
+		t.Errorf("not all others are programmed, or the refused one has changed:\n%s", got)
 	}
 	if got := w.counter("refused", "IPv4"); got != 1 {
-		t.Errorf("%g ports are set aside", got)
+		t.Errorf("%g ports are refused", got)
 	}
 	if len(w.events.events) != 1 || !strings.Contains(w.events.events[0], "shop/s7 Warning PortNotProgrammed") {
 		t.Errorf("events %q", w.events.events)
@@ -124,7 +124,7 @@ func TestOneBadPort(t *testing.T) {
 	w.run(refusedMost)
 	w.right("when the kernel takes it")
 	if got := w.counter("refused", "IPv4"); got != 0 {
-		t.Errorf("%g ports are set aside still", got)
+		t.Errorf("%g ports are still refused", got)
 	}
 }
 
@@ -139,13 +139,13 @@ func TestBadPortIsRemovedOrRepaired(t *testing.T) {
 			w.refusing("10.1.1.1")
 			w.run(time.Second)
 			if got := w.counter("refused", "IPv4"); got != 1 {
-				t.Fatalf("%g ports are set aside", got)
+				t.Fatalf("%g ports are refused", got)
 			}
 			change(w)
 			w.run(refusedFirst)
 			w.right(name)
 			if got := w.counter("refused", "IPv4"); got != 0 {
-				t.Errorf("%g ports are set aside still", got)
+				t.Errorf("%g ports are still refused", got)
 			}
 		})
 	}
@@ -233,7 +233,7 @@ func TestSearchesConverge(t *testing.T) {
 				}
 				t.Logf("%s, %g transactions failed", w.clock.Since(began), w.counter("transactions", "IPv4", "error"))
 				if good() != history.ports-history.bad || refused() != history.bad || history.bad != len(bad) {
-					t.Errorf("%d ports are programmed, %d set aside; want %d, %d", good(), refused(), history.ports-history.bad, history.bad)
+					t.Errorf("%d ports are programmed and %d refused, want %d and %d", good(), refused(), history.ports-history.bad, history.bad)
 				}
 				// What is set aside is tried again at times, and holds up no change.
 				w.run(time.Minute)
@@ -261,7 +261,7 @@ func TestKernelThatFails(t *testing.T) {
 	w.put(aGroup("s1", "s1-1", "10.1.2.1"))
 	w.run(time.Minute)
 	if got := w.counter("refused", "IPv4"); got != 0 {
-		t.Errorf("%g ports are set aside", got)
+		t.Errorf("%g ports are refused", got)
 	}
 	failed := w.counter("transactions", "IPv4", "error")
 	if failed < 10 || failed > 200 {
@@ -272,7 +272,7 @@ func TestKernelThatFails(t *testing.T) {
 	}
 	w.run(health.Timeout)
 	if w.health.Healthy() {
-		t.Error("healthy though nothing works for minutes")
+		t.Error("healthy after minutes without a sync")
 	}
 	w.refusing()
 	w.run(2 * retryMost)
@@ -314,17 +314,17 @@ func TestRepairThatIsRefused(t *testing.T) {
 			w.kernel.do(func(table *fakeTable) { table.chains["refuse"] = nil })
 			w.run(2 * time.Second)
 			if stuck {
-				t.Fatal("nothing was made anew")
+				t.Fatal("nothing was rewritten")
 			}
 			if got := w.counter("anew", "IPv4"); got != 1 {
-				t.Errorf("%g times all was made anew", got)
+				t.Errorf("the rules were rewritten %g times", got)
 			}
 			want := 0.0
 			if strings.Contains(name, "bad") {
 				want = 1
 			}
 			if got := w.counter("refused", "IPv4"); got != want {
-				t.Errorf("%g ports are set aside, want %g", got, want)
+				t.Errorf("%g ports are refused, want %g", got, want)
 			}
 			w.refusing()
 			w.run(refusedMost)
@@ -339,7 +339,7 @@ func TestKernelThatIsNotRead(t *testing.T) {
 	w.kernel.unreadable = errRefused
 	w.run(time.Minute)
 	if got := w.kernel.transactions(); got != 0 {
-		t.Errorf("%d transactions though nobody knows what there is", got)
+		t.Errorf("%d transactions though the kernel's rules are unknown", got)
 	}
 	w.kernel.unreadable = nil
 	w.run(2 * retryMost)
@@ -390,7 +390,7 @@ func TestBusyWriter(t *testing.T) {
 			}
 			w.run(time.Second)
 			if !w.kernel.leads("10.1.2.0") || w.kernel.leads("10.1.1.0") {
-				t.Error("the rules are not made anew")
+				t.Error("the rules are not rewritten")
 			}
 			if got := testutil.ToFloat64(w.metrics.anew.WithLabelValues("IPv4")); got != 1 {
 				t.Errorf("%g times are counted", got)

@@ -30,7 +30,7 @@ func TestGroupsInHandOverAreAcknowledged(t *testing.T) {
 			names = append(names, name.Name)
 		}
 		if w.version != want || !slices.Equal(names, except) {
-			t.Errorf("%s: %d is acknowledged but for %q, want %d but for %q", when, w.version, names, want, except)
+			t.Errorf("%s: %d is acknowledged except %q, want %d except %q", when, w.version, names, want, except)
 		}
 	}
 	w.put(aService("served", "10.96.0.9"), aGroup("served", "served-1", "10.1.1.9")) // 1, 2
@@ -99,7 +99,7 @@ func TestAnotherZone(t *testing.T) {
 		t.Errorf("%d is acknowledged on the way to another zone", w.version)
 	}
 	if got := w.options.Node.Zone; got != "a" {
-		t.Errorf("the groups are taken for those of zone %s", got)
+		t.Errorf("the groups count as those of zone %s", got)
 	}
 	w.right("on the way")
 	group := handedOver(aGroup("web", "web-b", "10.1.2.1"))
@@ -133,7 +133,7 @@ func TestAnotherZoneMeanwhile(t *testing.T) {
 	}
 	w.run(time.Second)
 	if w.version != 3 {
-		t.Errorf("%d is acknowledged when they are", w.version)
+		t.Errorf("%d is acknowledged once they are programmed", w.version)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestRestoredMeanwhile(t *testing.T) {
 	}
 	w.step(t.Context())
 	if w.version != 0 {
-		t.Errorf("%d is acknowledged, which says something else now", w.version)
+		t.Errorf("%d is acknowledged, though the group has changed", w.version)
 	}
 	w.run(time.Second)
 	if w.version != 30 {
@@ -174,7 +174,7 @@ func TestUnreachableServicesGetEvents(t *testing.T) {
 	w.put(group("a"))
 	w.run(time.Minute)
 	if len(w.events.events) != 0 {
-		t.Errorf("events for a moment: %q", w.events.events)
+		t.Errorf("events for a short delay: %q", w.events.events)
 	}
 	for range 3 {
 		w.put(group("b"))
@@ -191,6 +191,6 @@ func TestUnreachableServicesGetEvents(t *testing.T) {
 		t.Errorf("events %q", w.events.events)
 	}
 	if n := w.warnings.Count(); n != 0 {
-		t.Errorf("%d Services are remembered", n)
+		t.Errorf("the book remembers %d Services", n)
 	}
 }

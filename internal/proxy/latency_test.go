@@ -50,7 +50,7 @@ func TestLatencies(t *testing.T) {
 		t.Errorf("%d changes, %g s", count, sum)
 	}
 	if count, _ := observed(t, w.metrics.programming); count != 0 {
-		t.Errorf("%d changes are counted from before the proxy was started", count)
+		t.Errorf("%d changes from before the start are counted", count)
 	}
 	w.put(aSlice(w.clock.Now().Add(-500 * time.Millisecond)))
 	w.run(time.Minute)

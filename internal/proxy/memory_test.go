@@ -188,7 +188,7 @@ func TestMemoryOfElements(t *testing.T) {
 				each = min(each, s.bytesOfElement(t, total))
 			}
 			if each > most {
-				t.Errorf("an element takes %.0f bytes of the heap, counted are %.0f", each, most)
+				t.Errorf("an element uses %.0f bytes of the heap, counted are %.0f", each, most)
 			}
 		})
 	}
@@ -208,7 +208,7 @@ func (s shape) bytesOfElement(t *testing.T, total int) float64 {
 		}
 		for begun := time.Now(); w.catalogue.Changed() || !w.scheduler.nextTurn().IsZero(); {
 			if time.Since(begun) > time.Minute {
-				t.Fatal("not all of them have their turn")
+				t.Fatal("not all of them are written")
 			}
 			<-time.After(w.step(t.Context()))
 		}

@@ -23,7 +23,7 @@ func TestChangesAreProgrammed(t *testing.T) {
 	w.put(aGroup("web", "web-1", "10.1.1.2"))
 	w.right("an endpoint less")
 	if len(w.stale) == 0 {
-		t.Error("connections to the endpoint that went are not looked for")
+		t.Error("connections to the removed endpoint are not searched")
 	}
 	w.drop(aGroup("web", "web-2"))
 	w.right("a group less")
@@ -92,7 +92,7 @@ func TestRestartAdopts(t *testing.T) {
 	w.right("after a restart with a change")
 	for _, transaction := range w.kernel.applied[before:] {
 		if touches(transaction, "10.96.0.1") || touches(transaction, "10.1.1.1") {
-			t.Errorf("what is right is changed: %+v", transaction)
+			t.Errorf("correct rules are changed: %+v", transaction)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func TestNodePortsSurviveARestart(t *testing.T) {
 	fill()
 	w.run(5 * time.Second)
 	if len(w.kernel.applied) > before {
-		t.Error("rules are made before the addresses are known")
+		t.Error("rules are written before the addresses are known")
 	}
 	w.setLocal(own)
 	w.right("after")

@@ -132,7 +132,7 @@ func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
 	w.run(time.Minute)
 	group := uint64(w.next)
 	if w.version != 0 {
-		t.Fatalf("version %d is acknowledged, and no probe passed", w.version)
+		t.Fatalf("version %d is acknowledged though no probe passed", w.version)
 	}
 	w.until("the probes fail", func() bool { return failure != "" })
 	w.probes(5)
@@ -153,7 +153,7 @@ func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
 	w.open.Store(false)
 	w.until("what was acknowledged is withdrawn", func() bool { return w.version == 0 && failure != "" })
 	if !w.kernel.leads("10.1.1.1") {
-		t.Error("what was programmed is gone")
+		t.Error("earlier rules are gone")
 	}
 }
 
@@ -175,7 +175,7 @@ func TestProofIsFresh(t *testing.T) {
 		t.Fatal("the new version is not programmed")
 	}
 	if w.version == second {
-		t.Error("a new version is acknowledged on the word of an old probe")
+		t.Error("a new version is acknowledged because of an old probe")
 	}
 	w.until("the probes fail", func() bool { return w.failing() == 1 })
 	if w.version != 0 {
@@ -226,7 +226,7 @@ func TestProbeOnAFullNode(t *testing.T) {
 	w.put(born(withExternal(inHandOver("greedy", "10.96.0.1"), 500), 0), aGroup("greedy", "greedy-1", "10.1.1.1"))
 	w.run(time.Minute)
 	if w.bounds.room() > 10 {
-		t.Fatalf("%d elements are left: this test shows nothing", w.bounds.room())
+		t.Fatalf("%d elements remain: this test shows nothing", w.bounds.room())
 	}
 	w.put(born(inHandOver("web", "10.96.0.2"), time.Minute))
 	w.put(born(probeService(), time.Hour))

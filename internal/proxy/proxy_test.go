@@ -105,12 +105,12 @@ func TestProxy(t *testing.T) {
 	eventually(t, "what has changed meanwhile is programmed", func() bool { return k.leads("10.1.1.5") })
 
 	if !<-loaded || len(loaded) != 0 {
-		t.Error("that all is programmed was not said, or too early, or twice")
+		t.Error("the message that all is programmed is missing, early or repeated")
 	}
 	before := k.transactions()
 	stop()
 	if !k.leads("10.1.1.5") || k.transactions() != before {
-		t.Error("the rules are others when the proxy has ended")
+		t.Error("the rules change when the proxy ends")
 	}
 }
 
@@ -168,7 +168,7 @@ func TestProxyThatWaitsForTheAPI(t *testing.T) {
 				sources[cluster.ResourceServices].Put(inHandOver("web", "10.96.0.1"))
 			}
 			if !k.leads("10.1.1.1") || k.transactions() != before {
-				t.Error("the rules are others before all is known")
+				t.Error("the rules change before all is known")
 			}
 
 			server.away.Store(nil)
@@ -239,7 +239,7 @@ func TestProxyCleansUpAfterItsLastSync(t *testing.T) {
 	eventually(t, "the last change is programmed", func() bool { return k.leads("10.1.1.3") })
 	stop()
 	if deleted("10.1.1.2") == 0 {
-		t.Error("connections to an endpoint that went in the last sync are left")
+		t.Error("connections to an endpoint removed in the last sync remain")
 	}
 	if deleted("10.1.1.1") > before {
 		t.Error("connections to an endpoint that is back are deleted")

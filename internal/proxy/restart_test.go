@@ -98,10 +98,10 @@ func TestRestartWithABadPort(t *testing.T) {
 	w.always(20, []string{"10.1.8.3"}, refusingAddresses("10.1.9.7"))
 	w.run(time.Second)
 	if got := w.serving(20, "10.1.8.3"); got != 20 || !w.kernel.leads("10.1.8.3") || !w.kernel.leads("10.1.1.7") {
-		t.Errorf("%d Services are served, the one that changed %t, the one that is refused %t", got, w.kernel.leads("10.1.8.3"), w.kernel.leads("10.1.1.7"))
+		t.Errorf("%d Services are served, the changed one: %t, the refused one: %t", got, w.kernel.leads("10.1.8.3"), w.kernel.leads("10.1.1.7"))
 	}
 	if got := w.counter("refused", "IPv4"); got != 1 {
-		t.Errorf("%g ports are set aside", got)
+		t.Errorf("%g ports are refused", got)
 	}
 	// Changes of others cost what they do otherwise.
 	reads := w.kernel.reads
@@ -109,23 +109,23 @@ func TestRestartWithABadPort(t *testing.T) {
 	w.always(20, []string{"10.1.8.3", "10.1.8.4"}, refusingAddresses("10.1.9.7"))
 	w.run(time.Second)
 	if !w.kernel.leads("10.1.8.4") || w.kernel.reads != reads {
-		t.Errorf("another change is programmed: %t, for which the kernel is read %d times", w.kernel.leads("10.1.8.4"), w.kernel.reads-reads)
+		t.Errorf("another change is programmed: %t, with %d reads of the kernel", w.kernel.leads("10.1.8.4"), w.kernel.reads-reads)
 	}
 	// It stays so when it is tried again, and while others change the rules.
 	w.run(time.Minute)
 	w.kernel.do(func(table *fakeTable) { delete(table.chains, "nat-output") })
 	w.run(time.Minute)
 	if got := w.counter("foreign", "IPv4"); got != 1 {
-		t.Errorf("somebody else is said to have changed the rules %g times", got)
+		t.Errorf("%g foreign changes are counted", got)
 	}
 	if !w.kernel.leads("10.1.1.7") {
-		t.Error("the port that is refused does not keep what it had")
+		t.Error("the refused port does not keep its rules")
 	}
 	w.refusing()
 	w.run(refusedMost)
 	w.right("when the kernel takes it")
 	if got := w.counter("refused", "IPv4"); got != 0 {
-		t.Errorf("%g ports are set aside still", got)
+		t.Errorf("%g ports are still refused", got)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestRestartWithoutMemory(t *testing.T) {
 				t.Errorf("%d Services are served", got)
 			}
 			if got, want := w.counter("refused", "IPv4"), float64(changed+1); got != want {
-				t.Errorf("%g ports are set aside, want %g", got, want)
+				t.Errorf("%g ports are refused, want %g", got, want)
 			}
 			w.refusing()
 			w.run(refusedMost)
@@ -238,10 +238,10 @@ func TestRestartReplacesTheTable(t *testing.T) {
 			})
 			w.run(time.Minute)
 			if got := w.serving(20, "10.1.8.3", "10.1.9.7"); got != 20 || !w.kernel.leads(test.served) {
-				t.Errorf("%d Services are served, the one in question by %s: %t", got, test.served, w.kernel.leads(test.served))
+				t.Errorf("%d Services are served, s7 by %s: %t", got, test.served, w.kernel.leads(test.served))
 			}
 			if got := w.kernel.leads("10.1.8.3"); got != test.changed {
-				t.Errorf("others have what is asked for: %t", got)
+				t.Errorf("the others have their current rules: %t", got)
 			}
 			w.kernel.unreadable = nil
 			w.refusing()

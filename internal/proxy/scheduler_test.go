@@ -83,7 +83,7 @@ func TestServicesThatChangeAllTheTime(t *testing.T) {
 		}
 	}
 	if longest < 2*each {
-		t.Errorf("a quiet change waited for %s at most: none came as a turn began", longest)
+		t.Errorf("a quiet change waited for %s at most: none came as a write began", longest)
 	}
 	if quiet < 100 {
 		t.Errorf("there were %d quiet changes: this test shows nothing", quiet)
@@ -92,7 +92,7 @@ func TestServicesThatChangeAllTheTime(t *testing.T) {
 		t.Errorf("the flapping Service took %s of a minute", busy)
 	}
 	if busy < time.Minute/8 {
-		t.Errorf("the flapping Service took %s of a minute: it did not get its turns", busy)
+		t.Errorf("the flapping Service took %s of a minute: it was not written when due", busy)
 	}
 	// It is not acknowledged before its turn, and has it without any further change.
 	w.put(aGroup("flapper", "flapper-1", "10.3.0.1"))
@@ -123,11 +123,11 @@ func TestRestingServicesAreNotAcknowledged(t *testing.T) {
 	w.clock.Step(1500 * time.Millisecond)
 	w.step(t.Context())
 	if w.version != 2 || len(w.except) != 1 || w.kernel.leads("10.1.1.2") {
-		t.Errorf("%d is acknowledged but for %v while it rests", w.version, w.except)
+		t.Errorf("while it is delayed, %d is acknowledged except %v", w.version, w.except)
 	}
 	w.run(3 * time.Second)
 	if w.version != 3 || len(w.except) > 0 || !w.kernel.leads("10.1.1.2") {
-		t.Errorf("%d is acknowledged but for %v after its turn", w.version, w.except)
+		t.Errorf("after its write, %d is acknowledged except %v", w.version, w.except)
 	}
 	// One that goes does not wait: another may have its address.
 	w.put(handedOver(aGroup("web", "web-1", "10.1.1.3")))
@@ -138,7 +138,7 @@ func TestRestingServicesAreNotAcknowledged(t *testing.T) {
 	w.run(1100 * time.Millisecond)
 	w.step(t.Context())
 	if w.serves("10.96.0.1") {
-		t.Error("a Service that went is served")
+		t.Error("a deleted Service is served")
 	}
 }
 
@@ -181,7 +181,7 @@ func TestLargeServicesHaveTurnsOfTheirOwn(t *testing.T) {
 	change(0)
 	w.step(t.Context())
 	if len(sizes) != 1 {
-		t.Errorf("the start takes %d transactions", len(sizes))
+		t.Errorf("the start needs %d transactions", len(sizes))
 	}
 	w.right("at first")
 	acknowledged := w.version
@@ -192,7 +192,7 @@ func TestLargeServicesHaveTurnsOfTheirOwn(t *testing.T) {
 		t.Error("the small one waits")
 	}
 	if len(w.except) != large-1 {
-		t.Errorf("%d is acknowledged but for %v, before it was %d", w.version, w.except, acknowledged)
+		t.Errorf("%d is acknowledged except %v, before it was %d", w.version, w.except, acknowledged)
 	}
 	w.run(time.Second)
 	if most := w.bounds.perSync(); slices.Max(sizes) > most || slices.Max(sizes) < each || len(sizes) != large {
@@ -231,12 +231,12 @@ func TestLargeServicesHaveTheirTurn(t *testing.T) {
 		w.clock.Step(w.scheduler.period)
 		if w.kernel.leads("10.1.1.2") {
 			if n == 0 || n > services/2 {
-				t.Errorf("it has its turn in sync %d", n)
+				t.Errorf("it is written in sync %d", n)
 			}
 			return
 		}
 	}
-	t.Error("it does not have its turn")
+	t.Error("it is not written")
 }
 
 // resting is a world with a Service that rests, of some addresses besides 10.96.0.1.
@@ -249,7 +249,7 @@ func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
 	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1", "127.0.0.1")) // of which one makes no sense
 	w.step(t.Context())
 	if w.scheduler.resting[cluster.KeyOf(slow)].IsZero() || !w.serves("10.96.0.1") {
-		t.Fatal("it is not programmed, or does not rest: the test shows nothing")
+		t.Fatal("it is not programmed, or not delayed: the test shows nothing")
 	}
 	return w, slow
 }
@@ -297,7 +297,7 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		w.run(time.Second)
 		w.scheduler.resting[cluster.KeyOf(slow)] = w.clock.Now().Add(longestTurn)
 		if len(w.family(ruleset.IPv4).refused) != 1 {
-			t.Fatal("it is not set aside: the test shows nothing")
+			t.Fatal("it is not refused: the test shows nothing")
 		}
 		w.put(born(aService("victim", "10.96.0.7"), time.Minute), aGroup("victim", "victim-1", "10.1.7.7"))
 		for range 8 {
@@ -383,32 +383,32 @@ func TestTurns(t *testing.T) {
 	}
 	charge(100, writing{time: 100 * time.Millisecond}, map[types.NamespacedName]effort{small: {has: 10}, large: {had: 600, has: 390}})
 	if got := due(101, small, large); got != 1 || !s.waits(large) || s.waits(small) {
-		t.Errorf("%d have their turn, want the small one", got)
+		t.Errorf("%d are written, want the small one", got)
 	}
 	if got := s.nextTurn(); !got.Equal(at(100 + 3*99)) {
-		t.Errorf("the next turn is after %s", got.Sub(start))
+		t.Errorf("the next write is after %s", got.Sub(start))
 	}
 	if got := due(396); got != 0 {
-		t.Errorf("%d have their turn too early", got)
+		t.Errorf("%d are written too early", got)
 	}
 	if got := due(397); got != 1 || s.waits(large) || !s.nextTurn().IsZero() || len(s.resting) > 0 {
-		t.Errorf("%d have their turn in the end, and %d rest", got, len(s.resting))
+		t.Errorf("%d are written in the end, and %d are delayed", got, len(s.resting))
 	}
 	charge(0, writing{1, time.Hour}, map[types.NamespacedName]effort{large: {has: 1}})
 	if got := s.resting[large]; !got.Equal(at(0).Add(longestTurn)) {
-		t.Errorf("it rests for %s", got.Sub(start))
+		t.Errorf("it is delayed for %s", got.Sub(start))
 	}
 	// Each Service is charged for its own compilation, even without elements.
 	s = newScheduler(0)
 	charge(0, writing{time: time.Millisecond}, map[types.NamespacedName]effort{small: {time: 100 * time.Millisecond}, large: {has: 990, time: time.Millisecond}})
 	if got := s.resting[small]; !got.Equal(at(300)) || len(s.resting) != 1 {
-		t.Errorf("it rests for %s, and %d rest", got.Sub(start), len(s.resting))
+		t.Errorf("it is delayed for %s, and %d are", got.Sub(start), len(s.resting))
 	}
 	// No Service is charged for what the kernel does besides.
 	s = newScheduler(0)
 	charge(0, writing{1000, time.Second}, map[types.NamespacedName]effort{small: {had: 5, has: 5}})
 	if got := s.resting[small]; !got.Equal(at(30)) {
-		t.Errorf("it rests for %s", got.Sub(start))
+		t.Errorf("it is delayed for %s", got.Sub(start))
 	}
 }
 
@@ -448,13 +448,13 @@ func TestServicesOfOtherProxiesDoNotRest(t *testing.T) {
 			w.put(slow, aGroup("slow", "slow-1", "10.1.1.1", "127.0.0.1")) // of which one makes no sense
 			w.step(t.Context())
 			if w.scheduler.resting[cluster.KeyOf(slow)].IsZero() {
-				t.Fatal("it does not rest: the test shows nothing")
+				t.Fatal("it is not delayed: the test shows nothing")
 			}
 			change(slow)
 			w.put(slow)
 			w.run(3 * ruleset.DefaultLinger)
 			if w.kernel.leads("10.1.1.1") {
-				t.Error("its rules are there")
+				t.Error("its rules exist")
 			}
 		})
 	}

@@ -44,7 +44,7 @@ func TestHealthChecksOfLoadBalancers(t *testing.T) {
 	w.drop(service)
 	w.run(time.Second)
 	if len(ports.services) != 0 {
-		t.Errorf("%+v is left", ports.services)
+		t.Errorf("%+v remains", ports.services)
 	}
 }
 

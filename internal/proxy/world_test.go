@@ -223,7 +223,7 @@ func (w *world) run(d time.Duration) {
 		}
 		w.clock.SetTime(at)
 	}
-	w.t.Fatal("there is always something to do at once")
+	w.t.Fatal("something is always due at once")
 }
 
 // wanted is what the kernel should have, made anew.

@@ -307,7 +307,7 @@ func TestReplacedPod(t *testing.T) {
 	for _, pods := range []string{"1@a1 5@b1", "2@a1 5@b1", "3@a1 5@b1"} {
 		w.headless("web", zone, pods)
 		if got, want := brief(w.ask(onA1, webName, dns.TypeA)), "a1/"+pods[:1]; got != want {
-			t.Errorf("of %s the answer is %q, want %q", pods, got, want)
+			t.Errorf("the answer about %s is %q, want %q", pods, got, want)
 		}
 	}
 }

@@ -145,7 +145,7 @@ func FuzzCorefile(f *testing.F) {
 			return
 		}
 		if v.ttl > maxTTL || o.startupTimeout < 0 || len(o.zones) == 0 || o.endpoint != "" && o.kubeconfig != "" {
-			t.Fatalf("taken is %+v", o)
+			t.Fatalf("accepted %+v", o)
 		}
 		for _, zone := range v.zones {
 			if !strings.HasSuffix(zone, ".") || zone == "." {

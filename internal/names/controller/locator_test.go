@@ -203,12 +203,12 @@ func TestOwnership(t *testing.T) {
 	w.sync("foreign")
 	w.sync("host")
 	if told := w.told(); len(told) > 0 {
-		t.Errorf("told is %q", told)
+		t.Errorf("the events are %q", told)
 	}
 	w.sync("taken", "delete taken", "create taken")
 	w.wantLocator("taken", "10.9.0.3 on n1: zone=a")
 	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Warning PodLocatorReplaced PodLocator taken was not made for this pod") {
-		t.Errorf("told is %q", told)
+		t.Errorf("the events are %q", told)
 	}
 }
 
@@ -348,7 +348,7 @@ func TestArrivals(t *testing.T) {
 	} {
 		test.send()
 		if _, noted := w.reconciler.arrivals.Load(key); noted != test.want {
-			t.Errorf("%s: it is noted: %t", test.name, noted)
+			t.Errorf("%s: it is recorded: %t", test.name, noted)
 		}
 		if got, _, _ := q.GetWithPriority(); got.NamespacedName != key {
 			t.Errorf("%s: queued is %s", test.name, got)

@@ -42,10 +42,10 @@ func (p *pages) List(_ context.Context, list client.ObjectList, options ...clien
 	}
 	asked := (&client.ListOptions{}).ApplyOptions(options)
 	if got := asked.LabelSelector.String(); got != "vicinity.dev/managed-by=vicinity-controller" {
-		return fmt.Errorf("asked for %q", got)
+		return fmt.Errorf("the selector is %q", got)
 	}
 	if asked.Limit != removalPage {
-		return fmt.Errorf("asked for %d at a time", asked.Limit)
+		return fmt.Errorf("the limit is %d", asked.Limit)
 	}
 	all := list.(*metav1.PartialObjectMetadataList)
 	for _, name := range p.names {
@@ -67,7 +67,7 @@ func (p *pages) List(_ context.Context, list client.ObjectList, options ...clien
 func (p *pages) Delete(_ context.Context, object client.Object, options ...client.DeleteOption) error {
 	asked := (&client.DeleteOptions{}).ApplyOptions(options)
 	if uid := asked.Preconditions.UID; uid == nil || *uid != object.GetUID() || object.GetObjectKind().GroupVersionKind().Kind != "PodLocator" {
-		return fmt.Errorf("deleted is %s of %s", asked.Preconditions.String(), object.GetObjectKind().GroupVersionKind())
+		return fmt.Errorf("deleted %s of %s", asked.Preconditions.String(), object.GetObjectKind().GroupVersionKind())
 	}
 	if len(p.deletes) > 0 {
 		err := p.deletes[0]
@@ -103,7 +103,7 @@ func TestRemoval(t *testing.T) {
 				t.Fatal(err)
 			}
 			if removed != test.deleted || len(test.api.deleted) != test.deleted {
-				t.Errorf("deleted is %q, said %d, want %d", test.api.deleted, removed, test.deleted)
+				t.Errorf("deleted %q, returned %d, want %d", test.api.deleted, removed, test.deleted)
 			}
 		})
 	}
@@ -120,7 +120,7 @@ func TestRemovalIsRetried(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(api.deleted) != 5 {
-			t.Errorf("deleted is %q, want all 5", api.deleted)
+			t.Errorf("deleted %q, want all 5", api.deleted)
 		}
 		if took := time.Since(begun); took != 2*removalRetry {
 			t.Errorf("two failures took %s", took)

@@ -102,7 +102,7 @@ func (w *world) sync(name string, want ...string) reconcile.Result {
 		w.t.Fatal(err)
 	}
 	if !slices.Equal(w.writes, want) {
-		w.t.Errorf("written is %q, want %q", w.writes, want)
+		w.t.Errorf("wrote %q, want %q", w.writes, want)
 	}
 	w.writes = nil
 	return result

@@ -186,6 +186,6 @@ func agrees(t *rapid.T) {
 		x.DeletePod("default", name)
 	}
 	if len(x.claims)+len(x.nodes)+len(x.pods)+len(x.copied)+len(x.lengths4)+len(x.lengths6) > 0 {
-		t.Fatalf("left behind: claims %v, %d nodes, %d pods, %d copies of labels, lengths %v and %v", x.claims, len(x.nodes), len(x.pods), len(x.copied), x.lengths4, x.lengths6)
+		t.Fatalf("remaining: claims %v, %d nodes, %d pods, %d copies of labels, lengths %v and %v", x.claims, len(x.nodes), len(x.pods), len(x.copied), x.lengths4, x.lengths6)
 	}
 }

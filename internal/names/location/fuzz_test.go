@@ -17,12 +17,12 @@ func checkAddresses(t *testing.T, addresses []netip.Addr, most int) {
 	seen := map[netip.Addr]bool{}
 	for _, a := range addresses {
 		if seen[a] || a != a.Unmap() || a.Zone() != "" || a.IsLoopback() || a.IsUnspecified() {
-			t.Fatalf("the address %s is there twice, or is not that of one host", a)
+			t.Fatalf("the address %s occurs twice, or is not one of a host", a)
 		}
 		seen[a] = true
 	}
 	if len(addresses) > most {
-		t.Fatalf("%d addresses of a text that has %d at most", len(addresses), most)
+		t.Fatalf("%d addresses, want at most %d", len(addresses), most)
 	}
 }
 
@@ -72,7 +72,7 @@ func FuzzOfNode(f *testing.F) {
 		seen := map[netip.Prefix]bool{}
 		for _, r := range read.PodRanges {
 			if seen[r] || !r.IsValid() || r != r.Masked() || r.Bits() == 0 {
-				t.Fatalf("the range %s is there twice, is of all addresses, or is not in its usual form", r)
+				t.Fatalf("the range %s occurs twice, has all addresses, or is not canonical", r)
 			}
 			seen[r] = true
 		}

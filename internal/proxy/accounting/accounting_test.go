@@ -231,7 +231,7 @@ func (r *running) ended(t *testing.T) error {
 	case err := <-r.done:
 		return err
 	case <-time.After(deadline):
-		t.Fatal("it does not end")
+		t.Fatal("Run does not return")
 		return nil
 	}
 }

@@ -50,26 +50,26 @@ func TestServicesWithTheMostConnectionsHaveSeries(t *testing.T) {
 	rank("first", "second") // 20 is not more than twice as many
 	b.connect("third", 11)  // it has 10 left of the 20
 	if got := b.connections(otherServices); got != 31 {
-		t.Errorf("%d connections are with the others, want 31", got)
+		t.Errorf("other Services have %d connections, want 31", got)
 	}
 	rank("second", "third")
 	b.connect("third", 5)
 	b.connect("first", 7)
 	if got := b.connections("third"); got != 5 {
-		t.Errorf("third has %d connections of its own, want the 5 since it has series", got)
+		t.Errorf("the series of third has %d connections, want the 5 since it has series", got)
 	}
 	if got := b.connections(otherServices); got != 38 {
-		t.Errorf("%d connections are with the others, want 38", got)
+		t.Errorf("other Services have %d connections, want 38", got)
 	}
 	// When the first is shown again it goes on where it was.
 	b.connect("first", 1000)
 	rank("first", "second")
 	b.connect("first", 1)
 	if got := b.connections("first"); got != 11 {
-		t.Errorf("first has %d connections of its own, want the 10 it had and one", got)
+		t.Errorf("the series of first has %d connections, want the 10 it had and one", got)
 	}
 	if got := sum(b.rows()).connections; got != 1018+100+36-5 {
-		t.Errorf("%d connections in series, want all but the 5 that third had of its own", got)
+		t.Errorf("series have %d connections, want all but the 5 of third", got)
 	}
 }
 
@@ -115,9 +115,9 @@ func TestUnusedServicesAreDropped(t *testing.T) {
 	}
 	slices.Sort(kept)
 	if want := []string{"shown-16", "shown-17", "shown-18", "shown-19"}; !slices.Equal(kept, want) {
-		t.Errorf("%v are remembered, want %v: the one with series, and three that had some", kept, want)
+		t.Errorf("the book remembers %v, want %v: the one with series, and three that had some", kept, want)
 	}
 	if got := b.connections("shown-19"); got != 0 {
-		t.Errorf("shown-19 has %d connections, want none: they came before it had series", got)
+		t.Errorf("the series of shown-19 has %d connections, want none: they came before it had series", got)
 	}
 }

@@ -96,17 +96,17 @@ func TestLostReportsLoseBytesOnly(t *testing.T) {
 	reading(to(1, 80, 1).moving(10, 10))
 	reading()
 	if len(l.open) != 1 {
-		t.Error("what one reading does not bring is forgotten")
+		t.Error("a connection is forgotten after one reading without it")
 	}
 	reading(to(1, 80, 1).moving(11, 11))
 	expect(t, l, 1, 11, 11)
 	reading()
 	now = now.Add(-1)
 	if reading(); len(l.open) != 1 {
-		t.Error("it is forgotten before it is time")
+		t.Error("it is forgotten too early")
 	}
 	if reading(); len(l.open) != 0 {
-		t.Error("what readings do not bring for long is remembered")
+		t.Error("a connection is remembered after many readings without it")
 	}
 	expect(t, l, 1, 11, 11)
 }
@@ -234,7 +234,7 @@ func TestLedgerMatchesPlainCount(t *testing.T) {
 					shown[r.name] = true
 					old := before[r.name][r.route]
 					if _, grown := r.moved.since(old.moved); !grown || r.connections < old.connections {
-						t.Fatalf("%v has fallen from %+v", r, old)
+						t.Fatalf("%v decreased from %+v", r, old)
 					}
 					if before[r.name] == nil {
 						before[r.name] = map[route]totals{}

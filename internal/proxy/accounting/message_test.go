@@ -97,7 +97,7 @@ func FuzzConnection(f *testing.F) {
 			t.Errorf("%x is %+v", payload, c)
 		}
 		if again, _ := r.connection(payload); again != c {
-			t.Errorf("%x is %+v, and then %+v", payload, c, again)
+			t.Errorf("%x is %+v, then %+v", payload, c, again)
 		}
 	})
 }

@@ -14,7 +14,7 @@ func TestSwitches(t *testing.T) {
 		t.Errorf("without switches: %v", err)
 	}
 	if err := k.countBytes(); !errors.Is(err, errNotLoaded) {
-		t.Errorf("without a switch: %v", err)
+		t.Errorf("without the switch: %v", err)
 	}
 	if err := os.Mkdir(filepath.Join(folder, "netfilter"), 0o755); err != nil {
 		t.Fatal(err)
@@ -38,6 +38,6 @@ func TestSwitches(t *testing.T) {
 		t.Error(err)
 	}
 	if bytes, _, err := k.switches(); err != nil || !bytes {
-		t.Errorf("bytes are not counted once that is switched on: %v", err)
+		t.Errorf("bytes are not counted after they are switched on: %v", err)
 	}
 }

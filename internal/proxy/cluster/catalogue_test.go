@@ -23,7 +23,7 @@ func TestNoticeComesBeforeTake(t *testing.T) {
 	})
 	c.Fill(func() { c.SetService(aService("web", "10.96.0.1")) })
 	if !told || taken {
-		t.Errorf("told: %t, could be taken before: %t", told, taken)
+		t.Errorf("notified: %t, available before: %t", told, taken)
 	}
 }
 

@@ -60,18 +60,18 @@ func TestTrimming(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(object, before) {
-			t.Errorf("%T: what came is changed", object)
+			t.Errorf("%T: trimming changed the input", object)
 		}
 		twice, err := with(once)
 		if err != nil || !reflect.DeepEqual(once, twice) {
-			t.Errorf("%T: trimming again makes it another: %v", object, err)
+			t.Errorf("%T: trimming twice changes it: %v", object, err)
 		}
 		if len(once.(metav1.Object).GetManagedFields()) > 0 {
 			t.Errorf("%T: it is not trimmed", object)
 		}
 		tombstone := cache.DeletedFinalStateUnknown{}
 		if same, err := with(tombstone); err != nil || same != any(tombstone) {
-			t.Errorf("%T: something else is changed", object)
+			t.Errorf("%T: trimming changed another field", object)
 		}
 	}
 	trimmed := func(object runtime.Object) any {
@@ -83,7 +83,7 @@ func TestTrimming(t *testing.T) {
 	}
 	smallService, smallGroup, smallSlice := trimmed(service).(*corev1.Service), trimmed(group).(*v1alpha1.EndpointGroup), trimmed(slice).(*discoveryv1.EndpointSlice)
 	if len(smallService.Annotations) != 0 || len(smallService.Labels) != 1 || len(smallService.Spec.Selector) != 1 || smallService.Spec.Selector["app"] != "" || len(smallService.Status.Conditions) != 0 {
-		t.Errorf("the Service keeps %+v", smallService)
+		t.Errorf("the Service retains %+v", smallService)
 	}
 	if len(smallGroup.Annotations) != 0 || len(smallGroup.Labels) != 2 || !reflect.DeepEqual(smallGroup.Spec, group.Spec) {
 		t.Errorf("the group keeps %+v", smallGroup)
@@ -102,7 +102,7 @@ func TestTrimming(t *testing.T) {
 		whole := compile.Service(compile.Input{Service: service, Groups: groups, Slices: []*discoveryv1.EndpointSlice{slice}}, options)
 		less := compile.Service(compile.Input{Service: smallService, Groups: small, Slices: []*discoveryv1.EndpointSlice{smallSlice}}, options)
 		if !reflect.DeepEqual(whole, less) || len(whole.Families) == 0 {
-			t.Errorf("by %s: %+v is made of what is trimmed, %+v of the whole", name, less, whole)
+			t.Errorf("by %s: the trimmed objects give %+v, the whole ones %+v", name, less, whole)
 		}
 	}
 }

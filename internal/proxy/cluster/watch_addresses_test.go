@@ -94,11 +94,11 @@ func TestUnknownAddresses(t *testing.T) {
 			defer mu.Unlock()
 			for what, n := range said {
 				if n != 1 {
-					t.Errorf("%q is said %d times", what, n)
+					t.Errorf("%q is logged %d times", what, n)
 				}
 			}
 			if len(said) != 2 {
-				t.Errorf("said is %v", said)
+				t.Errorf("logged are %v", said)
 			}
 			for _, resource := range []string{ResourceRanges, ResourceConfigMaps} {
 				if n := a.Sources[resource].Lists(); n != 1 {
@@ -121,12 +121,12 @@ func TestOneForbiddenAnswerIsRetried(t *testing.T) {
 	}
 	a.Sources[ResourceConfigMaps].Forbidden = false
 	if list, err := lister.ListWithContext(ctx, metav1.ListOptions{}); err != nil || list == nil {
-		t.Errorf("asked again: %v, %v", list, err)
+		t.Errorf("the second request: %v, %v", list, err)
 	}
 	if unread > 0 {
-		t.Error("after one answer the start goes on without the addresses")
+		t.Error("after one answer the start continues without the addresses")
 	}
 	if lister.Again != 10*time.Second || lister.MostAgain != 10*time.Minute {
-		t.Errorf("asked again from %s to %s", lister.Again, lister.MostAgain)
+		t.Errorf("probed again from %s to %s", lister.Again, lister.MostAgain)
 	}
 }

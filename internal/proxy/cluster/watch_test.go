@@ -65,7 +65,7 @@ func TestWatches(t *testing.T) {
 	eventually(t, "Services are known", func() bool { return known.Count(ResourceServices) == 1 })
 	eventually(t, "slices are known", func() bool { return known.Count(ResourceSlices) == 1 })
 	if node := <-nodes; node != nil {
-		t.Errorf("told of node %v, which is not there yet", node)
+		t.Errorf("node %v was reported before it exists", node)
 	}
 	if w.AreReady() {
 		t.Error("ready without the node")
@@ -97,11 +97,11 @@ func TestWatches(t *testing.T) {
 	a.Sources[ResourceNodes].Remove(aNode("a"))
 	for i, there := range []bool{true, false} {
 		if node := <-nodes; (node != nil) != there {
-			t.Errorf("told of node %v, %d", node, i)
+			t.Errorf("node %v was reported, %d", node, i)
 		}
 	}
 	if node, _ := known.Position(); node == nil {
-		t.Error("rules go on without what was known of the node")
+		t.Error("rules are written without the known node")
 	}
 	if taken := known.Take(); len(taken.Services) != 1 {
 		t.Errorf("changed are %v", slices.Collect(maps.Keys(taken.Services)))
@@ -155,7 +155,7 @@ func TestZoneChanges(t *testing.T) {
 		t.Errorf("groups %v", got)
 	}
 	if taken := known.Take(); !taken.Node || !taken.Anew {
-		t.Error("that the zone is another is not told")
+		t.Error("the new zone is not reported")
 	}
 	eventually(t, "only one watch of groups is left", func() bool { return groups.Watching() == 1 })
 	groups.Put(notFor(aGroup("web", "web-c2", "10.1.3.2"), "a", "b"))
@@ -181,10 +181,10 @@ func TestReplacedWatchesDoNotCount(t *testing.T) {
 	replaced := w.groupStore(&groupWatch{zone: "c", stop: stop})
 	group := aGroup("web", "web-1", "10.1.1.1")
 	if replaced.Set(group); known.Count(ResourceGroups) != 0 {
-		t.Error("its group counts")
+		t.Error("the group of a replaced watch counts")
 	}
 	if replaced.Replace([]*v1alpha1.EndpointGroup{group}, "6"); known.Count(ResourceGroups) != 0 {
-		t.Error("its list counts")
+		t.Error("the list of a replaced watch counts")
 	}
 }
 

@@ -76,27 +76,27 @@ func TestBoundIsKept(t *testing.T) {
 		}
 		free := Service(in, allServices())
 		if taken := elements(free); taken > free.Elements {
-			t.Fatalf("the ports take %d elements, the Service is said to take %d", taken, free.Elements)
+			t.Fatalf("the ports use %d elements, the Service reports %d", taken, free.Elements)
 		}
 		in.MaxElements = rapid.IntRange(1, free.Elements+5).Draw(t, "bound")
 		bound := Service(in, allServices())
 		if bound.Elements != free.Elements {
-			t.Fatalf("with a bound it is said to take %d elements, without one %d", bound.Elements, free.Elements)
+			t.Fatalf("with a bound it costs %d elements, without one %d", bound.Elements, free.Elements)
 		}
 		if bound.Least != free.Least || free.Least > free.Elements {
-			t.Fatalf("with a bound it is said to take %d elements at least, without one %d, of %d", bound.Least, free.Least, free.Elements)
+			t.Fatalf("with a bound it needs at least %d elements, without one %d, of %d", bound.Least, free.Least, free.Elements)
 		}
 		if free.Elements <= in.MaxElements {
 			if !reflect.DeepEqual(bound, free) {
-				t.Fatalf("a bound of %d changes what is within it:\n%+v\n%+v", in.MaxElements, bound, free)
+				t.Fatalf("a bound of %d changes a Service within it:\n%+v\n%+v", in.MaxElements, bound, free)
 			}
 			return
 		}
 		if taken := elements(bound); taken > in.MaxElements {
-			t.Fatalf("%d elements are taken, allowed are %d", taken, in.MaxElements)
+			t.Fatalf("%d elements are used, allowed are %d", taken, in.MaxElements)
 		}
 		if in.MaxElements >= free.Least && len(bound.Families[0].Ports) != len(service.Spec.Ports) {
-			t.Fatalf("%d ports have room in %d elements, at least needed are %d", len(bound.Families[0].Ports), in.MaxElements, free.Least)
+			t.Fatalf("%d ports are programmed within %d elements, they need at least %d", len(bound.Families[0].Ports), in.MaxElements, free.Least)
 		}
 		served, all, one := serving(bound), serving(free), leastOf(service, &free)
 		switch here := free.Families[0].Endpoints; {
@@ -107,7 +107,7 @@ func TestBoundIsKept(t *testing.T) {
 		}
 		in.MaxElements += rapid.IntRange(1, 20).Draw(t, "more")
 		if more := Service(in, allServices()); slices.Compare(order(more), order(bound)) < 0 {
-			t.Fatalf("in %d elements there are %v, and in less %v", in.MaxElements, order(more), order(bound))
+			t.Fatalf("%d elements hold %v, fewer hold %v", in.MaxElements, order(more), order(bound))
 		}
 	})
 }
@@ -275,7 +275,7 @@ func TestHealthOfFamiliesThatAreLeftOut(t *testing.T) {
 				return e.NodePort || slices.Contains(balancers, e.Address.String())
 			})
 			if reached != (f.Health.LocalEndpoints > 0) {
-				t.Fatalf("in %d elements %v has %d local endpoints, and that it has an address of load balancers is %t", in.MaxElements, f.Family, f.Health.LocalEndpoints, reached)
+				t.Fatalf("in %d elements %v has %d local endpoints, and an address of load balancers: %t", in.MaxElements, f.Family, f.Health.LocalEndpoints, reached)
 			}
 			told[i] = f.Health.LocalEndpoints
 		}
@@ -317,7 +317,7 @@ func TestHealthOfAFullNode(t *testing.T) {
 		all := reached(got) == reached(free)
 		for _, f := range got.Families {
 			if all != (f.Health.LocalEndpoints == 1) {
-				t.Fatalf("in %d elements %v tells %d local endpoints, with %d of %d addresses", in.MaxElements, f.Family, f.Health.LocalEndpoints, reached(got), reached(free))
+				t.Fatalf("in %d elements %v reports %d local endpoints, with %d of %d addresses", in.MaxElements, f.Family, f.Health.LocalEndpoints, reached(got), reached(free))
 			}
 		}
 		seen[[2]bool{reached(got) > 0, all}] = true
@@ -359,7 +359,7 @@ func TestEndpointsThatAreLeftOut(t *testing.T) {
 		}
 	}
 	if len(after) != 60 || kept < 59 {
-		t.Errorf("of 60 endpoints %d are used still when another went, and %d in all", kept, len(after))
+		t.Errorf("of 60 endpoints, %d are still used after another was removed, and %d in all", kept, len(after))
 	}
 }
 
@@ -378,14 +378,14 @@ func TestTooLargeServicesCostLittle(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&kept)
 		if got.Elements < 200_000 || len(got.Families) != 1 || len(got.Families[0].Ports) != 100 {
-			t.Errorf("%s: it is said to take %d elements, and %d families are made of it", name, got.Elements, len(got.Families))
+			t.Errorf("%s: it costs %d elements and has %d families", name, got.Elements, len(got.Families))
 		}
 		// Lists of endpoints are made for one port at a time.
 		if grown := int64(kept.HeapAlloc) - int64(before.HeapAlloc); grown > 4<<20 {
 			t.Errorf("%s: %d KiB are kept", name, grown>>10)
 		}
 		if spent := made.TotalAlloc - before.TotalAlloc; len(in.Service.Spec.ExternalIPs) > 0 && spent > 4<<20 {
-			t.Errorf("%s: %d KiB were asked for", name, spent>>10)
+			t.Errorf("%s: %d KiB were allocated", name, spent>>10)
 		}
 		runtime.KeepAlive(got)
 		runtime.KeepAlive(in)
@@ -409,7 +409,7 @@ func TestBoundOfBothFamilies(t *testing.T) {
 			t.Fatalf("%d families, want 2 within %d elements", len(got.Families), in.MaxElements)
 		}
 		if four, six := len(got.Families[0].Ports[0].Fronts), len(got.Families[1].Ports[0].Fronts); four != test.four || six != test.six {
-			t.Errorf("%d less: %d addresses of IPv4 and %d of IPv6 are left, want %d and %d", test.less, four, six, test.four, test.six)
+			t.Errorf("%d less: %d addresses of IPv4 and %d of IPv6 remain, want %d and %d", test.less, four, six, test.four, test.six)
 		}
 		if len(got.Families[1].Ports[0].Cluster) != 1 {
 			t.Error("IPv6 has no endpoint")

@@ -317,7 +317,7 @@ func compiledSafely(t *rapid.T, in Input, o Options) Result {
 	shuffle.Shuffle(len(other.Slices), func(i, j int) { other.Slices[i], other.Slices[j] = other.Slices[j], other.Slices[i] })
 	shuffle.Shuffle(len(other.Groups), func(i, j int) { other.Groups[i], other.Groups[j] = other.Groups[j], other.Groups[i] })
 	if again := Service(other, o); !reflect.DeepEqual(r, again) {
-		t.Fatalf("in another order\n%s\nbefore\n%s", strings.Join(lines(again), "\n"), strings.Join(lines(r), "\n"))
+		t.Fatalf("another order gives\n%s\nbefore\n%s", strings.Join(lines(again), "\n"), strings.Join(lines(r), "\n"))
 	}
 	for _, f := range r.Families {
 		if !slices.IsSortedFunc(f.Endpoints, func(a, b Endpoint) int {

@@ -80,12 +80,12 @@ func checkFamily(t rapid.TB, f Family) {
 		return a.IsValid() && special(a) == "" && a.Is4() == (f.Family == ruleset.IPv4) && !a.Is4In6() && a.Zone() == ""
 	}
 	if len(f.Ports) == 0 || f.Health != nil && f.Health.Port == 0 {
-		t.Fatalf("nothing to do, or no port for health: %+v", f)
+		t.Fatalf("nothing to do, or no health check port: %+v", f)
 	}
 	var names []string
 	for _, p := range f.Ports {
 		if slices.Contains(names, p.Name) || p.Affinity < 0 {
-			t.Fatalf("%s is there twice, or remembers clients for %s", p.Name, p.Affinity)
+			t.Fatalf("%s exists twice, or remembers clients for %s", p.Name, p.Affinity)
 		}
 		names = append(names, p.Name)
 		clusterIPs := 0

@@ -155,7 +155,7 @@ func TestAsGroupsDocument(t *testing.T) {
 		checkFamily(t, got.Families[0])
 		checkShares(t, &got.Families[0].Ports[0], want)
 		if unreachable := len(got.Families[0].Unreachable) > 0; unreachable != beyond {
-			t.Fatalf("unreachable is %t, it should be %t", unreachable, beyond)
+			t.Fatalf("unreachable is %t, want %t", unreachable, beyond)
 		}
 	})
 }
@@ -232,7 +232,7 @@ func TestNamesAgreeWithRules(t *testing.T) {
 			t.Fatalf("the rules use %v, names give %v", got, want)
 		}
 		if len(want) == 0 && len(ready) > 0 && chosen.Hard == chosen.All {
-			t.Fatalf("nothing is near: hard is %t, and all is %t", chosen.Hard, chosen.All)
+			t.Fatalf("nothing is near: hard is %t, all is %t", chosen.Hard, chosen.All)
 		}
 	})
 }

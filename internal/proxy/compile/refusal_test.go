@@ -118,7 +118,7 @@ func TestAddressesThatAreRefused(t *testing.T) {
 					t.Errorf("%s %s, policy %d: refused is %v, want %v", field, test.address, i, result.Refused, wanted)
 				}
 				if got := hasFront(result, address, 80); got != (want[i] == "") {
-					t.Errorf("%s %s, policy %d: a front of it is there: %t", field, test.address, i, got)
+					t.Errorf("%s %s, policy %d: it has a front: %t", field, test.address, i, got)
 				}
 			}
 		}
@@ -268,7 +268,7 @@ func TestServicesGetAllowedAddresses(t *testing.T) {
 			after := c.compiled(b)
 			for other, result := range after {
 				if other != name && !slices.Contains(told, other) && !slices.Equal(lines(before[other]), lines(result)) {
-					t.Fatalf("%s is another, and is not named", other)
+					t.Fatalf("%s differs and is not named", other)
 				}
 				c.check(t, other, result)
 			}

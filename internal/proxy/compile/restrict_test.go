@@ -79,20 +79,20 @@ func TestRestrictedPortsKeepAllowedFronts(t *testing.T) {
 				}
 				for _, f := range left.Fronts {
 					if _, has := frontOf(after, port.Name, f.Front); !has {
-						t.Fatalf("%s keeps %s, and would not get it", port.Name, f)
+						t.Fatalf("%s keeps %s, though a new compilation does not grant it", port.Name, f)
 					}
 				}
 				for _, f := range port.Fronts {
 					as, has := frontOf(after, port.Name, f.Front)
 					if has && as.Precedence() == f.Precedence() && !slices.ContainsFunc(left.Fronts, func(l ruleset.FrontEnd) bool { return l.Front == f.Front }) {
-						t.Fatalf("%s loses %s, and would get it", port.Name, f)
+						t.Fatalf("%s loses %s, though a new compilation grants it", port.Name, f)
 					}
 				}
 				if len(left.Fronts) > 0 && left.Rank != after[0].Rank {
 					t.Fatalf("%s has the rank %s, want %s", port.Name, left.Rank, after[0].Rank)
 				}
 				if same := len(left.Fronts) == fronts && port.Rank == left.Rank; same != (got == &port) {
-					t.Fatalf("%s is another port, and that it has the same is %t", port.Name, same)
+					t.Fatalf("%s is another port, and it is equal: %t", port.Name, same)
 				}
 			}
 		}

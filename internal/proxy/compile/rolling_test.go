@@ -135,7 +135,7 @@ func (w *rollingWorld) sync() {
 			return
 		}
 	}
-	w.t.Fatalf("the steps do not end")
+	w.t.Fatalf("the steps do not finish")
 }
 
 // know notes that all nodes know all there is.
@@ -161,7 +161,7 @@ func (w *rollingWorld) check(when string) {
 			w.t.Fatalf("%s: node %s sends traffic to %v, of %+v:\n%s", when, node.Name, pool, serves, w.text())
 		case len(pool) > 0:
 		case !w.hard && len(serves) > 0 || !slices.ContainsFunc(had, gone) && len(had) > 0:
-			w.t.Fatalf("%s: node %s refuses what went to %v, of %v:\n%s", when, node.Name, had, serves, w.text())
+			w.t.Fatalf("%s: node %s refuses clients of %v, of %v:\n%s", when, node.Name, had, serves, w.text())
 		}
 	}
 }

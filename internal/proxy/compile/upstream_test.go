@@ -66,7 +66,7 @@ func TestTableOfKubeProxy(t *testing.T) {
 			reason, isListed := categorizedOtherwise[c.Name]
 			switch {
 			case isListed && got == want:
-				t.Errorf("the outcome is that of kube-proxy, and listed as another: %s", reason)
+				t.Errorf("the outcome is the one of kube-proxy but is listed as different: %s", reason)
 			case !isListed && got != want:
 				t.Errorf("\n       got %s\nkube-proxy %s", got, want)
 			}
@@ -74,7 +74,7 @@ func TestTableOfKubeProxy(t *testing.T) {
 	}
 	for name := range categorizedOtherwise {
 		if !slices.ContainsFunc(cases, func(c categorized) bool { return c.Name == name }) {
-			t.Errorf("%q is listed with another outcome, and not in the table", name)
+			t.Errorf("%q is listed with a different outcome and is not in the table", name)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func readCategorized(t *testing.T) []categorized {
 	known := json.NewDecoder(strings.NewReader(string(text)))
 	known.DisallowUnknownFields()
 	if err := known.Decode(&cases); err != nil {
-		t.Fatalf("the table of %s is not as this test knows it: %v", files.File(file.Pos()).Name(), err)
+		t.Fatalf("the table of %s has changed: %v", files.File(file.Pos()).Name(), err)
 	}
 	return cases
 }

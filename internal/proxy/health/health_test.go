@@ -122,10 +122,10 @@ func TestHealth(t *testing.T) {
 				}
 				// What readers of kube-proxy's look for.
 				if path == "/healthz" && (body["currentTime"] != clock.Now().Format(time.RFC3339Nano) || body["lastUpdated"] == nil) {
-					t.Errorf("%s has no times: %v", path, body)
+					t.Errorf("%s has no timestamps: %v", path, body)
 				}
 				if test.families != nil && !reflect.DeepEqual(body["status"], test.families) {
-					t.Errorf("%s says of families %v, want %v", path, body["status"], test.families)
+					t.Errorf("%s has families %v, want %v", path, body["status"], test.families)
 				}
 				// Only /healthz is about the node, too.
 				if _, has := body["nodeEligible"]; has != (path == "/healthz") {

@@ -82,7 +82,7 @@ func TestServiceChecks(t *testing.T) {
 	state.Queued(corev1.IPv4Protocol)
 	clock.SetTime(start.Add(Timeout))
 	if response, made := check(t, port); response.StatusCode != http.StatusServiceUnavailable || made.ServiceProxyHealthy {
-		t.Errorf("%s of a proxy that is behind: %+v", response.Status, made)
+		t.Errorf("%s of a proxy that lags: %+v", response.Status, made)
 	}
 
 	// What is not wanted any more leaves its port to others.
@@ -122,7 +122,7 @@ func TestTakenPortsAreRetried(t *testing.T) {
 	addresses := []netip.Addr{netip.MustParseAddr("2001:db8::1")}
 	wanted := map[types.NamespacedName]Service{web: {Port: 1234}}
 	if failures := services.Set(t.Context(), addresses, wanted); failures[web] == nil {
-		t.Error("that the port is taken is not told")
+		t.Error("the taken port is not reported")
 	}
 	taken = false
 	for range 2 {
@@ -152,7 +152,7 @@ func TestBrokenPortsAreOpenedAgain(t *testing.T) {
 	set()
 	for end := time.Now().Add(time.Minute); !services.Broken(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("it is not known that the port failed")
+			t.Fatal("the port's failure is not recorded")
 		}
 	}
 	set()

@@ -207,7 +207,7 @@ func TestIdleConnectionsDoNotEndAnswers(t *testing.T) {
 	}
 	release <- struct{}{}
 	if got := first.answer(t); got != "done" {
-		t.Errorf("the answer that took long is %q", got)
+		t.Errorf("the slow answer is %q", got)
 	}
 	// A server notes that it has answered a moment after the client has the answer, which makes
 	// that connection the newest.
@@ -239,7 +239,7 @@ func TestYoungConnectionsStay(t *testing.T) {
 	const most, many = 8, 200
 	limit := NewLimit(most)
 	if limit.young != 100*time.Millisecond {
-		t.Errorf("a connection is young for %s; docs/threat-model.md says for 100 ms", limit.young)
+		t.Errorf("a connection is young for %s; docs/threat-model.md says 100 ms", limit.young)
 	}
 	limit.young = time.Hour
 	address := serve(t, limit, says("one"))[0]

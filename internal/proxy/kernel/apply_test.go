@@ -194,7 +194,7 @@ func wantListing(t *testing.T, c *kernel.Conn, want ruleset.Listing) {
 		t.Fatal(err)
 	}
 	if found := differences(got, want); found != "" {
-		t.Fatalf("what the kernel holds differs:\n%s", found)
+		t.Fatalf("the kernel differs:\n%s", found)
 	}
 }
 
@@ -275,7 +275,7 @@ func TestCleanupLeavesTablesOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := n.nft(t, "list", "ruleset"); after != before {
-		t.Errorf("Cleanup left\n%s\nwant\n%s", after, before)
+		t.Errorf("after Cleanup:\n%s\nwant\n%s", after, before)
 	}
 }
 
@@ -328,7 +328,7 @@ func TestLongTransactionsAreSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(left.Sets) != 1 || len(left.Sets[0].Elements) == 0 {
-		t.Errorf("nothing is left of the first part: %v", left)
+		t.Errorf("nothing of the first part remains: %v", left)
 	}
 }
 

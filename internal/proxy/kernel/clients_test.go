@@ -139,7 +139,7 @@ func TestFullMapOfClients(t *testing.T) {
 					return len(slices.Compact(all))
 				}
 				if served() == 1 {
-					t.Error("a client that came too late stays with its endpoint")
+					t.Error("a late client stays with its endpoint")
 				}
 				for _, early := range []int{0, most / 2, most - 1} {
 					first := answers(w.numberedStranger(early))
@@ -150,7 +150,7 @@ func TestFullMapOfClients(t *testing.T) {
 					}
 				}
 				if number, there := w.remembered(t, clients, late); number != most || there {
-					t.Errorf("%d clients are remembered, want %d; the one that came too late is: %t", number, most, there)
+					t.Errorf("%d clients are remembered, want %d; the late one is: %t", number, most, there)
 				}
 
 				// A packet from a port of before would follow its connection, and ask no rule.
@@ -160,7 +160,7 @@ func TestFullMapOfClients(t *testing.T) {
 				w.node.nft(t, "delete", "element", w.family.String(), "vicinity", clients, "{ "+w.numberedStranger(0).String()+" }")
 				answers(late) // which may go anywhere once more
 				if got := served(); got != 1 {
-					t.Errorf("with room for it the client is led to %d endpoints, want 1", got)
+					t.Errorf("with room, the client is led to %d endpoints, want 1", got)
 				}
 			})
 		}

@@ -72,7 +72,7 @@ func TestClientsOfRemovedEndpoints(t *testing.T) {
 			stage(t, w.conn, table, p)
 			first := answers()
 			if first == gone {
-				t.Fatalf("%s answered, which is no endpoint any more", gone)
+				t.Fatalf("%s answered, which is no longer an endpoint", gone)
 			}
 			for range 5 {
 				if now := answers(); now != first {

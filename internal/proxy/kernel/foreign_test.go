@@ -28,7 +28,7 @@ func wantTable(t testing.TB, c *kernel.Conn, family ruleset.Family, table *rules
 		t.Fatal(err)
 	}
 	if found := table.Differences(listing); len(found) > 0 {
-		t.Fatalf("the kernel does not hold what it should:\n%s", strings.Join(found, "\n"))
+		t.Fatalf("the kernel differs:\n%s", strings.Join(found, "\n"))
 	}
 }
 
@@ -69,7 +69,7 @@ func TestInterferenceIgnoresOwnChanges(t *testing.T) {
 		{Kind: ruleset.DeleteSet, Set: &ruleset.Set{Name: "nothing"}},
 	}})
 	if err == nil {
-		t.Error("what is not there was deleted")
+		t.Error("an absent object was deleted")
 	}
 	is("a refusal", ruleset.NoInterference)
 	for _, command := range []string{
@@ -102,7 +102,7 @@ func TestForeignChangesAmongOthers(t *testing.T) {
 	}
 	commit(t, c, table, time.Now())
 	if got := interference(t, c); got != ruleset.Interfered {
-		t.Errorf("a change before an own one: %d", got)
+		t.Errorf("a foreign change before an own one: %d", got)
 	}
 	// More than there is room for.
 	c.NarrowNotices(t)
@@ -113,10 +113,10 @@ func TestForeignChangesAmongOthers(t *testing.T) {
 	n.nft(t, "add table ip busy; add set ip busy s { type ipv4_addr; }; add element ip busy s { "+strings.Join(elements, ", ")+" }")
 	n.nft(t, "add element ip vicinity cluster-ips { 192.0.2.2 }")
 	if got := interference(t, c); got != ruleset.PossibleInterference {
-		t.Errorf("a change among too many of others to be told: %d", got)
+		t.Errorf("an own change among too many foreign ones: %d", got)
 	}
 	if got := interference(t, c); got != ruleset.NoInterference {
-		t.Errorf("nothing: %d", got)
+		t.Errorf("without a change: %d", got)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestForeignChangesDuringBulk(t *testing.T) {
 		}
 		commit(t, c, table, time.Now())
 		if *pauses != step.pauses {
-			t.Errorf("%d Services: %d times nobody listened, want %d", step.services, *pauses, step.pauses)
+			t.Errorf("%d Services: watching paused %d times, want %d", step.services, *pauses, step.pauses)
 		}
 	}
 	is("two thousand elements", ruleset.NoInterference)
@@ -152,7 +152,7 @@ func TestForeignChangesDuringBulk(t *testing.T) {
 	endpoints := 10
 	own := func() {
 		if err := c.Apply(t.Context(), refused); err == nil {
-			t.Error("what is not there was deleted")
+			t.Error("an absent object was deleted")
 		}
 		endpoints++
 		if err := table.Set(servicePort(0, endpoints)); err != nil {

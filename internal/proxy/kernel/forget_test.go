@@ -53,12 +53,12 @@ func TestClientsExpireDuringForget(t *testing.T) {
 	t.Logf("it took %s", time.Since(began))
 	left := n.nft(t, "list", "map", "ip", "vicinity", name)
 	if strings.Contains(left, "10.1.0.2 . 80") {
-		t.Errorf("%d clients of the endpoint that went are left", strings.Count(left, "10.1.0.2 . 80"))
+		t.Errorf("%d clients of the removed endpoint remain", strings.Count(left, "10.1.0.2 . 80"))
 	}
 	if !strings.Contains(left, "10.1.0.1 . 80") {
-		t.Error("clients of the endpoint that stays are forgotten")
+		t.Error("clients of the remaining endpoint are forgotten")
 	}
 	if got := interference(t, c); got != ruleset.NoInterference {
-		t.Errorf("forgetting is taken for a foreign change: %d", got)
+		t.Errorf("forgetting counts as a foreign change: %d", got)
 	}
 }

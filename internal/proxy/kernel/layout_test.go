@@ -40,7 +40,7 @@ func TestUpdatesAndRollBacksUnderLoad(t *testing.T) {
 			table.Adopt(listing)
 			done := stage(t, w.conn, table, ports...)
 			if listing.Exists && done.Transaction.Changes[0].Kind != ruleset.DeleteTable {
-				t.Fatal("the table is not taken for that of another version: this test shows nothing")
+				t.Fatal("the table does not count as one of another version: this test shows nothing")
 			}
 		}
 		update()

@@ -53,7 +53,7 @@ func TestModel(t *testing.T) {
 			t.Errorf("of %d packets %d were not translated", came, came-went)
 		}
 		if came < leastPackets {
-			t.Error("there were too few packets to show anything")
+			t.Error("too few packets: this test shows nothing")
 		}
 	})
 }

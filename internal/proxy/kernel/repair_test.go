@@ -56,7 +56,7 @@ func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 				within = time.Second
 			}
 			if works(within) == test.stops {
-				t.Fatalf("it works: %t, so that the test shows nothing", !test.stops)
+				t.Fatalf("it works: %t: the test shows nothing", !test.stops)
 			}
 			for what, read := range map[string]func(ruleset.Family) (ruleset.Listing, error){"Read": w.conn.Read, "Shape": w.conn.Shape} {
 				l, err := read(w.family)
@@ -64,7 +64,7 @@ func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 					t.Fatal(err)
 				}
 				if table.HoldsShape(l) {
-					t.Errorf("%s does not tell", what)
+					t.Errorf("%s does not distinguish them", what)
 				}
 			}
 			repair(t, w, table)
@@ -107,12 +107,12 @@ func TestAdjacentSources(t *testing.T) {
 			stage(t, w.conn, table, ruleset.ServicePort{Name: "a/g:", Cluster: a.all(1, 2), Fronts: []ruleset.FrontEnd{guarded}})
 			for _, friend := range friends {
 				if _, err := w.client.connect(friend, to(guarded), 5*time.Second); err != nil {
-					t.Errorf("%s is kept out of %s: %v", friend, sources, err)
+					t.Errorf("%s is excluded from %s: %v", friend, sources, err)
 				}
 			}
 			for _, stranger := range strangers {
 				if _, err := w.client.connect(stranger, to(guarded), 300*time.Millisecond); err == nil {
-					t.Errorf("%s gets in", stranger)
+					t.Errorf("%s may connect", stranger)
 				}
 			}
 		})

@@ -16,10 +16,10 @@ func TestCheckSupportLeavesNothing(t *testing.T) {
 		}
 	}
 	if list := n.nft(t, "list", "ruleset"); list != "" {
-		t.Errorf("CheckSupport left\n%s", list)
+		t.Errorf("after CheckSupport:\n%s", list)
 	}
 	if got := interference(t, c); got != ruleset.NoInterference {
-		t.Errorf("CheckSupport is taken for a foreign change: %d", got)
+		t.Errorf("CheckSupport counts as a foreign change: %d", got)
 	}
 }
 

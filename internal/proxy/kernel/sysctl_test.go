@@ -133,10 +133,10 @@ func TestConntrackIsSet(t *testing.T) {
 				}
 			}
 			if slices.Sort(told); !slices.Equal(told, slices.Sorted(maps.Keys(test.want))) {
-				t.Errorf("told are changes of %q", told)
+				t.Errorf("reported are changes of %q", told)
 			}
 			if again := test.asked.Set(folder, test.cpus); len(again) > 0 {
-				t.Errorf("done again: %v", again)
+				t.Errorf("committed again: %v", again)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ func TestAcknowledgements(t *testing.T) {
 			names = append(names, one.Name)
 		}
 		if a.Version != want || !slices.Equal(names, except) {
-			t.Errorf("%s: %d but for %q, want %d but for %q", what, a.Version, names, want, except)
+			t.Errorf("%s: %d except %q, want %d except %q", what, a.Version, names, want, except)
 		}
 	}
 	step("nothing asked", 0)
@@ -38,7 +38,7 @@ func TestAcknowledgements(t *testing.T) {
 	step("one waits", 21, "bad")
 	a.Wait(name("bad"), []uint64{22, 25, 23})
 	if waiting := a.waiting[name("bad")]; len(waiting) > 2 {
-		t.Errorf("what waits grows: %v", waiting)
+		t.Errorf("the queue grows: %v", waiting)
 	}
 	step("it still does", 21, "bad")
 	failing["bad"] = false
@@ -76,10 +76,10 @@ func TestAcknowledgements(t *testing.T) {
 	a.Wait(name("early"), []uint64{60})
 	a.Settle(func(service types.NamespacedName) bool { return !failing[service.Name] })
 	if a.Version != 39 || len(a.Except) != mostExcept {
-		t.Errorf("too many wait: %d but for %d", a.Version, len(a.Except))
+		t.Errorf("too many wait: %d except %d", a.Version, len(a.Except))
 	}
 	if i := slices.IndexFunc(a.Except, func(one types.NamespacedName) bool { return one.Name == v1alpha1.AllServices }); i >= 0 {
-		t.Errorf("all of %s are told, of which one waits", a.Except[i].Namespace)
+		t.Errorf("all of %s are excepted, though one Service waits", a.Except[i].Namespace)
 	}
 	many(func(one types.NamespacedName) { delete(failing, one.Name) })
 	step("few wait", 60, "bad", "worse")

@@ -144,11 +144,11 @@ func TestProgrammedVersionsAreWritten(t *testing.T) {
 		stored.pass(time.Second)
 		k.Acknowledge(Acknowledgement{Version: 41})
 		if _, written := stored.pass(writeWithin); last(written) != "41" || len(written) != 2 {
-			t.Errorf("told %q", written)
+			t.Errorf("acknowledged %q", written)
 		}
 		k.Acknowledge(Acknowledgement{Version: 41})
 		if _, written := stored.pass(writeWithin); len(written) != 2 {
-			t.Errorf("told again: %q", written)
+			t.Errorf("acknowledged again: %q", written)
 		}
 		// Many are told together, and none is forgotten.
 		for version := range uint64(2000) {
@@ -160,11 +160,11 @@ func TestProgrammedVersionsAreWritten(t *testing.T) {
 			t.Errorf("%d writes in 20 s: %q", got, written)
 		}
 		if last(written) != "2041" {
-			t.Errorf("told %q in the end", written)
+			t.Errorf("in the end %q is acknowledged", written)
 		}
 		k.Acknowledge(Acknowledgement{Version: 0})
 		if _, written := stored.pass(renewEvery); last(written) != "" {
-			t.Errorf("told %q though no version says anything", written)
+			t.Errorf("%q is acknowledged without a version", written)
 		}
 	})
 }
@@ -184,7 +184,7 @@ func TestExceptedServicesAreWritten(t *testing.T) {
 			k.Acknowledge(test.tell)
 			lease, _ := stored.pass(time.Second)
 			if version, except := lease.Annotations[v1alpha1.AnnotationProgrammed], lease.Annotations[v1alpha1.AnnotationExcept]; version != test.version || except != test.except {
-				t.Errorf("told %q but for %q, want %q but for %q", version, except, test.version, test.except)
+				t.Errorf("acknowledged %q except %q, want %q except %q", version, except, test.version, test.except)
 			}
 		}
 	})
@@ -203,7 +203,7 @@ func TestLeaseOfUnhealthyProxy(t *testing.T) {
 		}
 		sick.Store(false)
 		if _, written := stored.pass(renewEvery); len(written) != 2 {
-			t.Errorf("%d writes when it is well", len(written))
+			t.Errorf("%d writes when the API works", len(written))
 		}
 	})
 }
@@ -219,7 +219,7 @@ func TestLeaseThatCannotBeWritten(t *testing.T) {
 		}
 		stored.set(func() { stored.fail = nil })
 		if _, written := stored.pass(retryAfter); len(written) != 1 || written[0] != "7" {
-			t.Fatalf("told %q when the API is back", written)
+			t.Fatalf("when the API is back, %q is acknowledged", written)
 		}
 		// Somebody else writes it, and says more.
 		stored.set(func() {
@@ -229,11 +229,11 @@ func TestLeaseThatCannotBeWritten(t *testing.T) {
 		k.Acknowledge(Acknowledgement{Version: 8})
 		lease, written := stored.pass(5 * time.Second)
 		if written[len(written)-1] != "8" || lease.Annotations["note"] != "kept" {
-			t.Errorf("told %q, %v after a conflict", written, lease.Annotations)
+			t.Errorf("after a conflict %q is acknowledged, with %v", written, lease.Annotations)
 		}
 		stored.set(func() { stored.stored = nil })
 		if lease, _ := stored.pass(renewEvery + retryAfter); lease == nil {
-			t.Error("a Lease that was deleted is not made again")
+			t.Error("a deleted Lease is not created again")
 		}
 	})
 }

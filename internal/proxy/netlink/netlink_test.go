@@ -76,7 +76,7 @@ func FuzzReplies(f *testing.F) {
 				break
 			}
 			if length += unix.SizeofNlMsghdr + len(m.Content); len(next) >= len(rest) {
-				t.Fatalf("%d bytes are left of %d", len(next), len(rest))
+				t.Fatalf("%d of %d bytes remain", len(next), len(rest))
 			}
 			if tuple := ReadTuple(m.Content); tuple.Source.IsValid() && len(m.Content) < 4 {
 				t.Errorf("%x is %+v", m.Content, tuple)
@@ -84,7 +84,7 @@ func FuzzReplies(f *testing.F) {
 			rest = next
 		}
 		if length > len(read) {
-			t.Errorf("%d bytes of messages in %d", length, len(read))
+			t.Errorf("the messages have %d bytes of %d", length, len(read))
 		}
 	})
 }

@@ -135,11 +135,11 @@ func TestRoomForAddresses(t *testing.T) {
 	for _, text := range wanted {
 		set, err := netset.Parse(text)
 		if err != nil || len(set.Prefixes()) != strings.Count(text, "\n") {
-			t.Errorf("what is published makes no sense: %v", err)
+			t.Errorf("the published data is invalid: %v", err)
 		}
 	}
 	if set, _ := netset.Parse(wanted[v1alpha1.KeyNodeAddresses]); !set.Contains(netip.MustParseAddr("10.100.0.1")) {
-		t.Error("an address is missing that has room")
+		t.Error("an address that has room is missing")
 	}
 }
 
@@ -175,7 +175,7 @@ func TestChangesAreGathered(t *testing.T) {
 	moved.Spec.PodCIDRs = []string{"10.1.0.0/24"}
 	for after, want := range map[*corev1.Node]bool{other: true, moved: true, alive: false} {
 		if got := hasOtherAddresses(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != want {
-			t.Errorf("%+v: counts %t", after, got)
+			t.Errorf("%+v counts: %t", after, got)
 		}
 	}
 }

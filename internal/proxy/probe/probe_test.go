@@ -75,7 +75,7 @@ func TestOutcomeIsThatOfTheLastProbes(t *testing.T) {
 			// It was so before, and one that passed would have ended it.
 			t.Fatalf("outcome %d after %d that did not pass", s.Outcome, missed)
 		case decided && (s.Outcome == Failed) != (kinds[len(kinds)-1] == 1):
-			t.Fatalf("outcome %d, the last of %v says another", s.Outcome, kinds)
+			t.Fatalf("outcome %d differs from the last of %v", s.Outcome, kinds)
 		case !decided && missed < len(kinds) && s.Outcome != Passed:
 			t.Fatalf("outcome %d, though one passed: %v", s.Outcome, kinds)
 		case !decided && missed == len(kinds) && s.Outcome != Pending:

@@ -109,7 +109,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it does not come about that %s", what)
+			t.Fatalf("this does not happen: %s", what)
 		}
 	}
 }
@@ -121,14 +121,14 @@ func TestProber(t *testing.T) {
 	n.lead(n.own)
 	p := n.prober(quick, func() {}, func() {})
 	if v := p.Verdict(time.Now()); v != (Verdict{Holds: true, Recent: true}) {
-		t.Errorf("without anything to probe: %+v", v)
+		t.Errorf("without targets: %+v", v)
 	}
 	at := p.Serve(ruleset.IPv4, []netip.Addr{netip.MustParseAddr("fd00::1"), netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.9"), node})
 	if at.Addr() != node || at.Port() == 0 {
 		t.Fatalf("it answers at %s", at)
 	}
 	if again := p.Serve(ruleset.IPv4, []netip.Addr{netip.MustParseAddr("192.0.2.9"), node}); again != at {
-		t.Errorf("it answers at %s when asked again, at %s before", again, at)
+		t.Errorf("it answers the second probe at %s, the first at %s", again, at)
 	}
 	aim := func(endpoint netip.AddrPort) {
 		p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: endpoint}})
@@ -188,7 +188,7 @@ func TestProber(t *testing.T) {
 	}
 	p.Aim(nil)
 	if v := p.Verdict(time.Now()); !v.Holds {
-		t.Errorf("with nothing to probe any more: %+v", v)
+		t.Errorf("after the last target: %+v", v)
 	}
 }
 

@@ -211,7 +211,7 @@ func TestAdoptKeepsClientsFromRemovedTargets(t *testing.T) {
 		return digits([]netip.AddrPort{f.target})
 	}
 	if at := send(); at == "2" {
-		t.Error("the client is led to what went")
+		t.Error("the client is led to the removed endpoint")
 	}
 	b.kernel.sets[set].elements[late] = Element{Key: late, Data: TargetData(targets("2")[0])}
 	for i := range 5 {
@@ -224,9 +224,9 @@ func TestAdoptKeepsClientsFromRemovedTargets(t *testing.T) {
 		}
 	}
 	if at := send(); at == "2" {
-		t.Error("the client is led to what went, for ever")
+		t.Error("the client stays with the removed endpoint")
 	}
 	if _, due := b.Due(); due || len(b.withRemoved) > 0 {
-		t.Errorf("still kept from the gone are clients in %d maps", len(b.withRemoved))
+		t.Errorf("clients in %d maps are still kept from removed endpoints", len(b.withRemoved))
 	}
 }

@@ -35,7 +35,7 @@ func TestArrangeChangesFewestSlots(t *testing.T) {
 		oldBefore, oldWanted := slices.Clone(before), slices.Clone(wanted)
 		got := arrange(before, wanted)
 		if !slices.Equal(before, oldBefore) || !slices.Equal(wanted, oldWanted) {
-			t.Fatal("what it was given has changed")
+			t.Fatal("the input has changed")
 		}
 		if sorted := slices.SortedFunc(slices.Values(got), netip.AddrPort.Compare); !slices.Equal(sorted, wanted) {
 			t.Fatalf("%s from %s holds other targets than %s", digits(got), digits(before), digits(wanted))

@@ -27,7 +27,7 @@ func TestCostIsAnUpperBound(t *testing.T) {
 			}
 		}
 		if got := added(table.Commit(time.Unix(1, 0))); got > cost {
-			t.Fatalf("%d elements, chains and rules are added, which are said to be %d", got, cost)
+			t.Fatalf("%d elements, chains and rules are added, counted are %d", got, cost)
 		}
 	})
 }

@@ -102,10 +102,10 @@ func (m *machine) commitKept(t *rapid.T, before *fakeKernel, kept map[string]boo
 	}
 	l := m.kernel.list(m.world.family)
 	if !m.Holds(l) || !m.HoldsShape(l) {
-		t.Fatalf("the kernel holds something else: %v", m.compare(l, true))
+		t.Fatalf("the kernel differs: %v", m.compare(l, true))
 	}
 	if again := m.Commit(m.now); !again.Transaction.Empty() || again.Stale != nil || again.Forget != nil {
-		t.Fatalf("a Commit of nothing has %v", again)
+		t.Fatalf("a Commit without changes has %v", again)
 	}
 	for _, front := range m.world.fronts {
 		sp, end, taken := m.wanted.winner(front)
@@ -131,7 +131,7 @@ func (m *machine) commitKept(t *rapid.T, before *fakeKernel, kept map[string]boo
 	}
 	for _, s := range c.Stale {
 		if sp, _, taken := m.wanted.winner(s.Front); taken && kept[sp.Name] && before != nil {
-			t.Fatalf("connections of %v are ended, which is kept", s)
+			t.Fatalf("connections of %v are ended, though it is kept", s)
 		}
 	}
 	m.before, m.done = m.done, m.wanted
@@ -185,7 +185,7 @@ func TestKeep(t *testing.T) {
 			}
 			l := b.kernel.list(IPv4)
 			if !other.Holds(l) || !other.HoldsShape(l) {
-				t.Errorf("the kernel holds something else: %v", other.compare(l, true))
+				t.Errorf("the kernel differs: %v", other.compare(l, true))
 			}
 			// It is asked for, refused, and kept again.
 			other.Adopt(l)
@@ -203,7 +203,7 @@ func TestKeep(t *testing.T) {
 			fresh := newBed(Config{Family: IPv4})
 			fresh.program(t, start, asked)
 			if differences := fresh.Differences(b.kernel.list(IPv4)); len(differences) > 0 {
-				t.Errorf("once it is taken it differs from what is asked for: %v", differences)
+				t.Errorf("after the write, the kernel differs: %v", differences)
 			}
 		})
 	}
@@ -256,7 +256,7 @@ func TestKeepInReplacedTables(t *testing.T) {
 			}
 			fresh.Commit(start)
 			if differences := fresh.Differences(b.kernel.list(IPv4)); len(differences) > 0 {
-				t.Errorf("the kernel holds something else: %v", differences)
+				t.Errorf("the kernel differs: %v", differences)
 			}
 			// What was made is kept from then on.
 			other.Adopt(b.kernel.list(IPv4))
@@ -296,7 +296,7 @@ func passOn(t *testing.T, read bool) {
 	other.Remove(better.Name)
 	other.do(t, other.Commit(start))
 	if len(b.kernel.sets["services"].elements) > 0 {
-		t.Error("the front goes back to what another had it lead to")
+		t.Error("the front returns to the foreign target")
 	}
 }
 
@@ -308,6 +308,6 @@ func TestLiveOfKeptFronts(t *testing.T) {
 	other.Keep(dnsPort("23"))
 	other.Commit(start)
 	if got := other.Live(UDP)[dns]; !slices.Equal(got, targets("123")) {
-		t.Errorf("connections may go on to %v", got)
+		t.Errorf("connections may continue to %v", got)
 	}
 }

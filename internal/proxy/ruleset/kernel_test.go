@@ -602,6 +602,6 @@ func (b *bed) do(t failer, c Commit) {
 	}
 	b.kernel.forget(b.config.Family, c.Forget)
 	if l := b.kernel.list(b.config.Family); !b.Holds(l) || !b.HoldsShape(l) {
-		t.Fatalf("the kernel holds something else: %v", b.compare(l, true))
+		t.Fatalf("the kernel differs: %v", b.compare(l, true))
 	}
 }

@@ -403,13 +403,13 @@ func (m *machine) forgetClients() {
 func (m *machine) look(t *rapid.T) {
 	l := m.kernel.list(m.world.family)
 	if !m.Holds(l) || !m.HoldsShape(l) {
-		t.Fatalf("the kernel holds something else: %v", m.compare(l, true))
+		t.Fatalf("the kernel differs: %v", m.compare(l, true))
 	}
 	if differences := m.Differences(l); len(differences) > 0 {
 		t.Fatalf("%v", differences)
 	}
 	if again := m.Commit(m.now); !again.Transaction.Empty() || again.Stale != nil || again.Forget != nil {
-		t.Fatalf("a Commit of nothing has %v", again)
+		t.Fatalf("a Commit without changes has %v", again)
 	}
 	for _, front := range m.world.fronts {
 		for _, p := range m.world.clients {
@@ -441,7 +441,7 @@ func (m *machine) lookAtConnections(t *rapid.T, stale []Stale) {
 	for c := range m.connections {
 		ended := slices.Contains(stale, Stale{c.packet.front, c.target})
 		if want, certain := m.mayNotGoOn(c); ended != want && (certain || ended && !want && m.serves(c)) {
-			t.Fatalf("the connection of %v to %s has ended: %t instead of %t", c.packet, c.target, ended, want)
+			t.Fatalf("the connection of %v to %s has ended: %t, want %t", c.packet, c.target, ended, want)
 		}
 	}
 }
@@ -596,7 +596,7 @@ func (m *machine) tamper(t *rapid.T) {
 	}
 	after := m.kernel.list(m.world.family)
 	if reflect.DeepEqual(before, after) && held != m.Holds(after) {
-		t.Fatalf("the kernel holds the same as before, which is right: %t", held)
+		t.Fatalf("the kernel holds the same as before, and this is correct: %t", held)
 	}
 	// A table that finds nothing wrong goes on as ever.
 	if !m.Holds(after) {

@@ -29,7 +29,7 @@ func TestProgress(t *testing.T) {
 	want := func(when, asked, programmed string, pending bool) {
 		t.Helper()
 		if got := endpoint(table.Asked(name)); got != asked {
-			t.Errorf("%s: asked for is %s, want %s", when, got, asked)
+			t.Errorf("%s: staged is %s, want %s", when, got, asked)
 		}
 		if got := endpoint(table.Programmed()[name]); got != programmed {
 			t.Errorf("%s: programmed is %s, want %s", when, got, programmed)
@@ -118,11 +118,11 @@ func TestBlame(t *testing.T) {
 		{"the table", func(c Change) bool { return c.Kind == AddTable }, -1, ""},
 	} {
 		if got := blamed(test.of, test.element); got != test.want {
-			t.Errorf("%s: blamed are %q, want %q", test.name, got, test.want)
+			t.Errorf("%s: refused are %q, want %q", test.name, got, test.want)
 		}
 	}
 	table.Confirm()
 	if got := blamed(adds("services"), 1); got != "" {
-		t.Errorf("blamed are %q though all is programmed", got)
+		t.Errorf("refused are %q though all is programmed", got)
 	}
 }

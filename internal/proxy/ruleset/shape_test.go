@@ -40,7 +40,7 @@ func TestWeightsShareTraffic(t *testing.T) {
 		for i, target := range sp.Cluster {
 			wanted, got := float64(weights[i])/float64(total), fates[fate{target: target}]
 			if math.Abs(got-wanted) > 0.01 || math.Abs(shares[i]-got) > 1e-9 {
-				t.Fatalf("%s gets %.4f of the traffic and is said to get %.4f, want %.4f", target, got, shares[i], wanted)
+				t.Fatalf("%s gets %.4f of the traffic, computed are %.4f, want %.4f", target, got, shares[i], wanted)
 			}
 		}
 		if slots := len(b.kernel.sets["slots"].elements); slots != len(weights) {
@@ -93,7 +93,7 @@ func TestWeightsThatChangeKeepSlots(t *testing.T) {
 	c = b.program(t, start, weightedPort(1000, 1000, 500, 500, 500))
 	for _, line := range describe(c.Transaction) {
 		if strings.Contains(line, "slots") {
-			t.Errorf("one endpoint passes to the class beside it: %s", line)
+			t.Errorf("one endpoint moves to the next class: %s", line)
 		}
 	}
 }

@@ -107,11 +107,11 @@ func TestStaleAreLookedAtTwice(t *testing.T) {
 	}
 	again := b.program(t, due)
 	if !reflect.DeepEqual(again.Stale, first.Stale) {
-		t.Errorf("stale are %v, and were %v", again.Stale, first.Stale)
+		t.Errorf("stale are %v, before %v", again.Stale, first.Stale)
 	}
 	for _, f := range first.Forget {
 		if !slices.ContainsFunc(again.Forget, func(g Forget) bool { return g.Set == f.Set && slices.Equal(f.Keep, g.Keep) }) {
-			t.Errorf("forgotten again are %v without %v", again.Forget, f)
+			t.Errorf("forgotten again are %v, not %v", again.Forget, f)
 		}
 	}
 	if c := b.program(t, due.Add(time.Hour)); c.Stale != nil || c.Forget != nil {
@@ -286,7 +286,7 @@ func TestClientsStayWithTheirEndpoints(t *testing.T) {
 	free.Affinity = 0
 	b.program(t, start, free)
 	if send(0, 0) == send(0, 1) {
-		t.Error("the client stays where it is")
+		t.Error("the client stays with its endpoint")
 	}
 	b.program(t, start, sticky("23", "12"))
 	first := send(0, 0)
@@ -329,10 +329,10 @@ func TestClientsOfRemovedTargets(t *testing.T) {
 	remember()
 	first := send(0)
 	if first == "2" {
-		t.Error("the client is led to what went")
+		t.Error("the client is led to the removed endpoint")
 	}
 	if again := send(1); again != first {
-		t.Errorf("the client goes to %s, and went to %s after its endpoint had gone", again, first)
+		t.Errorf("the client goes to %s, before to %s after its endpoint was removed", again, first)
 	}
 	// To have it forgotten before the last packet came through does not end the watch.
 	b.kernel.forget(IPv4, c.Forget)
@@ -341,13 +341,13 @@ func TestClientsOfRemovedTargets(t *testing.T) {
 	client = netip.MustParseAddr("192.0.2.2")
 	program(start.Add(time.Millisecond), sticky("13", "1"))
 	if at := send(0); at == "2" {
-		t.Error("the late client is led to what went")
+		t.Error("the late client is led to the removed endpoint")
 	}
 	// What comes again takes its clients again.
 	remember()
 	program(start.Add(2*time.Millisecond), sticky("132", "1"))
 	if at := send(0); at != "2" {
-		t.Errorf("the client goes to %s, want 2, which came again", at)
+		t.Errorf("the client goes to %s, want 2, which returned", at)
 	}
 }
 
@@ -373,6 +373,6 @@ func TestManyRemovedTargetsDisableAffinity(t *testing.T) {
 	}
 	b.program(t, at)
 	if text := b.Text(); !strings.Contains(text, "saddr map @affinity-tcp") {
-		t.Errorf("clients are not looked up any more:\n%s", text)
+		t.Errorf("clients are no longer looked up:\n%s", text)
 	}
 }

@@ -174,7 +174,7 @@ func TestLingerBeginsWithWritten(t *testing.T) {
 		t.Errorf("%v, of connections %v", describe(c.Transaction), c.Stale)
 	}
 	if due, ok := b.Due(); ok {
-		t.Errorf("something is due at %s though all is gone", due)
+		t.Errorf("something is due at %s though all is deleted", due)
 	}
 }
 
@@ -199,10 +199,10 @@ func TestLooksAreGathered(t *testing.T) {
 			break
 		}
 		if due.Before(at) {
-			t.Fatalf("a look was due at %s, and not taken", due.Sub(start))
+			t.Fatalf("a check was due at %s and not done", due.Sub(start))
 		}
 		if c := b.Commit(due); len(c.Stale) != 1 || c.Stale[0].Target != targets("2")[0] {
-			t.Errorf("at %s connections to %v are looked for", due.Sub(start), c.Stale)
+			t.Errorf("at %s connections to %v are searched", due.Sub(start), c.Stale)
 		}
 		looks++
 	}

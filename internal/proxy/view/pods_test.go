@@ -58,7 +58,7 @@ func TestPods(t *testing.T) {
 					t.Errorf("%s: prefixes %s, want %s; interfaces %+v, want %+v", family, got, want, c.PodInterfaces, test.interfaces)
 				}
 				if told := want != "[]" || test.interfaces.Name != ""; c.TellsPods() != told {
-					t.Errorf("%s: pods are told: %t", family, !told)
+					t.Errorf("%s: TellsPods is %t", family, !told)
 				}
 			}
 			var c ruleset.Config

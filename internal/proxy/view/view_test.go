@@ -49,10 +49,10 @@ func TestShare(t *testing.T) {
 		}
 		both, mine := share(web, other), share(web)
 		if found := mine.Table.Differences(mine.Of(both.Table.Want())); len(found) > 0 {
-			t.Errorf("%s: what is there for another differs: %v", family, found)
+			t.Errorf("%s: another node's objects differ: %v", family, found)
 		}
 		if found := mine.Table.Differences(both.Table.Want()); len(found) == 0 {
-			t.Errorf("%s: what is there for another does not differ", family)
+			t.Errorf("%s: another node's objects do not differ", family)
 		}
 		for name, held := range map[string]*view.Share{"nothing of it": share(other), "nothing": share()} {
 			if found := mine.Table.Differences(mine.Of(held.Table.Want())); len(found) == 0 {
@@ -61,10 +61,10 @@ func TestShare(t *testing.T) {
 		}
 		none := share()
 		if found := none.Table.Differences(none.Of(both.Table.Want())); len(found) == 0 {
-			t.Errorf("%s: what should not be there is no difference", family)
+			t.Errorf("%s: a foreign object is no difference", family)
 		}
 		if found := none.Table.Differences(none.Of(share(other).Table.Want())); len(found) > 0 {
-			t.Errorf("%s: what is there for another differs: %v", family, found)
+			t.Errorf("%s: another node's objects differ: %v", family, found)
 		}
 	}
 }
