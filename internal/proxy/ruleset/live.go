@@ -2,10 +2,9 @@ package ruleset
 
 import "net/netip"
 
-// Live returns, by front of a protocol, the endpoints that connections may go on to, sorted, as of
-// the last Commit. Fronts without any are left out, because their connections have nowhere else to
-// go, and so are those that another proxy may serve. An endpoint that left the view counts as
-// ended: a connection that begins anew is better than one that nobody answers.
+// Live returns, for each front of a protocol, the sorted endpoints that connections may continue to, as of the last
+// Commit. It omits fronts without such endpoints, because their connections cannot move, and fronts that another proxy
+// may serve. An endpoint missing from the view counts as ended: a new connection is better than one without an answer.
 func (t *Table) Live(protocol Protocol) map[Front][]netip.AddrPort {
 	live := make(map[Front][]netip.AddrPort)
 	alive := make(map[*port][]netip.AddrPort)

@@ -25,15 +25,13 @@ import (
 // API is an API that lists and watches what tests put into it.
 type API struct {
 	Sources map[string]*Source // by resource
-	// Mutex is of what follows.
-	sync.Mutex
-	// Selectors are those that groups were asked for by, and Hold those for which lists
-	// wait.
+	sync.Mutex // guards Selectors and Hold
+	// Selectors has the selectors of requests for groups. A list for a selector in Hold waits until its channel is closed.
 	Selectors []string
 	Hold      map[string]chan struct{}
 }
 
-// NewAPI is one that has nothing.
+// NewAPI returns an API without objects.
 func NewAPI() *API {
 	a := &API{Sources: map[string]*Source{}, Hold: map[string]chan struct{}{}}
 	for resource, list := range map[string]runtime.Object{
@@ -58,17 +56,17 @@ func (a *API) Slices() cache.ListerWatcher { return a.Lister("endpointslices", "
 // Node is the own node.
 func (a *API) Node(string) cache.ListerWatcher { return a.Lister("nodes", "") }
 
-// ServiceRanges are where cluster IPs are from.
+// ServiceRanges lists the ServiceCIDRs.
 func (a *API) ServiceRanges() cache.ListerWatcher {
 	return a.Lister("servicecidrs", "")
 }
 
-// NodeAddresses is what vicinity-controller publishes.
+// NodeAddresses lists the ConfigMap that vicinity-controller publishes.
 func (a *API) NodeAddresses(string) cache.ListerWatcher {
 	return a.Lister("configmaps", "")
 }
 
-// Groups are those that a selector selects.
+// Groups lists the EndpointGroups that a selector selects.
 func (a *API) Groups(selector string) cache.ListerWatcher {
 	a.Lock()
 	defer a.Unlock()
@@ -78,12 +76,12 @@ func (a *API) Groups(selector string) cache.ListerWatcher {
 	return w
 }
 
-// Lister lists a resource.
+// Lister returns a Lister of a resource.
 func (a *API) Lister(resource, selector string) *Lister {
 	return &Lister{source: a.Sources[resource], selector: selector}
 }
 
-// Source is what there is of one resource.
+// Source has the objects of one resource.
 type Source struct {
 	resource string
 	list     runtime.Object // without items
@@ -91,7 +89,7 @@ type Source struct {
 	mu      sync.Mutex
 	version int
 	Absent  bool
-	// Forbidden says that the proxy may not read it, and lists is how often it was asked.
+	// Forbidden means that the proxy may not list it. lists counts the lists.
 	Forbidden bool
 	lists     int
 	objects   map[string]runtime.Object
@@ -129,13 +127,12 @@ func (s *Source) change(object runtime.Object, gone bool) {
 	}
 }
 
-// VersionText is a resource version, of which texts are in the order of numbers.
+// VersionText returns a resource version. The texts sort like the numbers.
 func VersionText(n int) string {
 	return string(rune('0'+n/100%10)) + string(rune('0'+n/10%10)) + string(rune('0'+n%10))
 }
 
-// Lister lists and watches the objects that a selector selects, which says which labels
-// they do not have.
+// Lister lists and watches the objects that a selector selects. A selector names labels that objects must not have.
 type Lister struct {
 	source   *Source
 	selector string
@@ -151,7 +148,7 @@ func (l *Lister) selects(object runtime.Object) bool {
 	return true
 }
 
-// IsWatchListSemanticsUnSupported has the client library list before it watches.
+// IsWatchListSemanticsUnSupported makes the client library list before it watches.
 func (*Lister) IsWatchListSemanticsUnSupported() bool { return true }
 
 // List lists the objects.
@@ -199,7 +196,7 @@ type watcher struct {
 	over   bool
 }
 
-// send tells of an event. An object that the selector does not select any more is gone.
+// send sends an event. An object that the selector no longer selects counts as deleted.
 func (w *watcher) send(e watch.Event) {
 	if w.lister.selects(e.Object) {
 		w.events <- e
@@ -219,17 +216,17 @@ func (w *watcher) Stop() {
 	}
 }
 
-// ResultChan has the events.
+// ResultChan returns the events.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
 
-// Watching is how many watches there are.
+// Watching returns the number of watches.
 func (s *Source) Watching() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.watchers)
 }
 
-// Lists is how often the objects were asked for.
+// Lists returns the number of lists.
 func (s *Source) Lists() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

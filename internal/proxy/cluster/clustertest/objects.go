@@ -14,10 +14,10 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// Start is when tests begin.
+// Start is the time at which tests start.
 var Start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// Node is node-a in a zone, if any.
+// Node returns node-a, in a zone unless it is empty.
 func Node(zone string) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{}}}
 	if zone != "" {
@@ -28,7 +28,7 @@ func Node(zone string) *corev1.Node {
 	return node
 }
 
-// Service is one of port 80, which vicinity-proxy serves alone.
+// Service returns a Service with port 80 that only vicinity-proxy serves.
 func Service(name, address string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}},
@@ -39,7 +39,7 @@ func Service(name, address string) *corev1.Service {
 	}
 }
 
-// Group has endpoints of zone a at addresses, for zone a.
+// Group returns a group for zone a with endpoints in zone a at the addresses.
 func Group(service, name string, addresses ...string) *v1alpha1.EndpointGroup {
 	group := &v1alpha1.EndpointGroup{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
@@ -55,7 +55,7 @@ func Group(service, name string, addresses ...string) *v1alpha1.EndpointGroup {
 	return group
 }
 
-// NotFor has a group not delivered to zones.
+// NotFor excludes zones from a group's delivery.
 func NotFor(group *v1alpha1.EndpointGroup, zones ...string) *v1alpha1.EndpointGroup {
 	group.Labels = map[string]string{}
 	for _, zone := range zones {
@@ -64,12 +64,12 @@ func NotFor(group *v1alpha1.EndpointGroup, zones ...string) *v1alpha1.EndpointGr
 	return group
 }
 
-// Range is one that cluster IPs are from.
+// Range returns a ServiceCIDR.
 func Range(name string, prefixes ...string) *networkingv1.ServiceCIDR {
 	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: prefixes}}
 }
 
-// PublishedNodes is what the controller says of all nodes.
+// PublishedNodes returns the controller's ConfigMap with the addresses of all nodes.
 func PublishedNodes(nodes, pods string) *corev1.ConfigMap {
 	lines := func(words string) string { return strings.ReplaceAll(words, " ", "\n") }
 	return &corev1.ConfigMap{
@@ -78,7 +78,7 @@ func PublishedNodes(nodes, pods string) *corev1.ConfigMap {
 	}
 }
 
-// Eventually waits until something is so.
+// Eventually waits until a condition is true.
 func Eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	limit, looks := time.After(30*time.Second), time.NewTicker(time.Millisecond)
@@ -87,12 +87,12 @@ func Eventually(t *testing.T, what string, is func() bool) {
 		select {
 		case <-looks.C:
 		case <-limit:
-			t.Fatalf("it is never so that %s", what)
+			t.Fatalf("this never happens: %s", what)
 		}
 	}
 }
 
-// Background runs something until the test ends.
+// Background runs a function until the test ends.
 func Background(t *testing.T, run func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	over := make(chan struct{})
