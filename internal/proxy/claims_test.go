@@ -191,7 +191,7 @@ func (a *attack) mount(servedBy, order string) {
 	if !a.kernel.leads(attackerEndpoint) {
 		a.t.Fatal("the tenant's own cluster IP is not served")
 	}
-	a.told()
+	a.checkReports()
 	a.put(attacking(true))
 	a.none("after the hand-over")
 	if servedBy != "kube-proxy" && !a.kernel.leads("10.1.1.1") {
@@ -208,7 +208,7 @@ func (a *attack) mount(servedBy, order string) {
 }
 
 // told checks that users, operators and metrics hear of it.
-func (a *attack) told() {
+func (a *attack) checkReports() {
 	a.t.Helper()
 	// There may be another reason once the victim comes.
 	if len(a.events.events) == 0 || len(a.events.events) > 2 {

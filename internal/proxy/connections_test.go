@@ -172,11 +172,11 @@ func TestCleaningIsRetried(t *testing.T) {
 	c := newCleaner(tracker, k, newMetrics(nil, func(string) int { return 0 }), logr.Discard())
 	now := clocktesting.NewFakeClock(start)
 	c.clock = now
-	told := map[string]time.Time{} // guarded by k.mu
+	reported := map[string]time.Time{} // guarded by k.mu
 	c.forgotten = func(_ ruleset.Family, set string, began time.Time) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		told[set] = began
+		reported[set] = began
 	}
 	background(t, c.run)
 	failures := func(step string) float64 { return testutil.ToFloat64(c.metrics.failures.WithLabelValues(step)) }
@@ -214,8 +214,8 @@ func TestCleaningIsRetried(t *testing.T) {
 		t.Errorf("forgotten is %v, want %v", k.forgotten, want)
 	}
 	at := start.Add(cleanMost)
-	if want := map[string]time.Time{"old": at, "same": at}; !maps.Equal(told, want) {
-		t.Errorf("reported %v, want %v", told, want)
+	if want := map[string]time.Time{"old": at, "same": at}; !maps.Equal(reported, want) {
+		t.Errorf("reported %v, want %v", reported, want)
 	}
 }
 
@@ -342,15 +342,15 @@ func TestForgottenTimeIsThatOfTheRequest(t *testing.T) {
 			now.Step(9 * time.Second)
 		}
 	}
-	told := 0
+	reported := 0
 	c.forgotten = func(_ ruleset.Family, set string, began time.Time) {
-		if told++; began.After(start) {
+		if reported++; began.After(start) {
 			t.Errorf("%s is reported as forgotten as of %s; the request of 1s is still pending", set, began.Sub(start))
 		}
 	}
 	c.forget(ruleset.IPv4, both)
-	if !c.clean(t.Context()) || told != len(both) {
-		t.Errorf("reported %d maps, want %d", told, len(both))
+	if !c.clean(t.Context()) || reported != len(both) {
+		t.Errorf("reported %d maps, want %d", reported, len(both))
 	}
 }
 

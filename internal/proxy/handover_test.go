@@ -22,7 +22,7 @@ func inHandOver(name, address string) *corev1.Service {
 
 func TestGroupsInHandOverAreAcknowledged(t *testing.T) {
 	w := newWorld(t)
-	told := func(when string, want uint64, except ...string) {
+	acknowledges := func(when string, want uint64, except ...string) {
 		t.Helper()
 		w.run(time.Second)
 		var names []string
@@ -34,41 +34,41 @@ func TestGroupsInHandOverAreAcknowledged(t *testing.T) {
 		}
 	}
 	w.put(aService("served", "10.96.0.9"), aGroup("served", "served-1", "10.1.1.9")) // 1, 2
-	told("nothing is in hand-over", 0)
+	acknowledges("nothing is in hand-over", 0)
 	w.put(inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1"))) // 3, 4
-	told("a group", 4)
+	acknowledges("a group", 4)
 	w.put(handedOver(aGroup("web", "web-2", "10.1.1.2")), handedOver(aGroup("web", "web-3", "10.1.1.3"))) // 5, 6
-	told("more groups", 6)
+	acknowledges("more groups", 6)
 	w.drop(handedOver(aGroup("web", "web-3"))) // 7
-	told("a group that went, of which the controller may know", 7)
+	acknowledges("a group that went, of which the controller may know", 7)
 
 	// Groups may come before their Service.
 	w.put(handedOver(aGroup("late", "late-1", "10.1.1.4"))) // 8
-	told("a group without its Service", 7, "late")
+	acknowledges("a group without its Service", 7, "late")
 	w.put(handedOver(aGroup("web", "web-1", "10.1.1.5"))) // 9
-	told("and a later one", 9, "late")
+	acknowledges("and a later one", 9, "late")
 	w.put(inHandOver("late", "10.96.0.2")) // 10
-	told("with its Service", 9)
+	acknowledges("with its Service", 9)
 	orphan := handedOver(aGroup("gone", "gone-1", "10.1.1.6")) // 11
 	w.put(orphan)
-	told("an orphan", 9, "gone")
+	acknowledges("an orphan", 9, "gone")
 	w.drop(orphan) // 12
-	told("an orphan that went", 12)
+	acknowledges("an orphan that went", 12)
 
 	// What is not programmed is not acknowledged, and holds up nothing else.
 	w.refusing("10.1.9.1")
 	w.put(handedOver(aGroup("web", "web-1", "10.1.9.1")))   // 13
 	w.put(handedOver(aGroup("late", "late-1", "10.1.1.7"))) // 14
-	told("the kernel refuses one", 14, "web")
+	acknowledges("the kernel refuses one", 14, "web")
 	w.refusing()
 	w.run(refusedMost)
-	told("the kernel takes it", 14)
+	acknowledges("the kernel takes it", 14)
 
 	// A Service that another proxy has needs nothing.
 	other := inHandOver("other", "10.96.0.3") // 15
 	other.Spec.ClusterIP, other.Spec.ClusterIPs = corev1.ClusterIPNone, nil
 	w.put(other, handedOver(aGroup("other", "other-1", "10.1.1.8"))) // 16
-	told("a Service with nothing to program", 16)
+	acknowledges("a Service with nothing to program", 16)
 }
 
 // After a restart, all groups in hand-over are acknowledged once they are programmed.

@@ -122,10 +122,10 @@ func (w *provenWorld) probes(n float64) {
 func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
 	w := newProvenWorld(t)
 	var failure string
-	told := w.onProgrammed
+	onProgrammed := w.onProgrammed
 	w.onProgrammed = func(a lease.Acknowledgement) {
 		failure = a.Failure
-		told(a)
+		onProgrammed(a)
 	}
 	w.open.Store(false)
 	w.put(probeService(), inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))

@@ -261,11 +261,11 @@ func TestAddressOfTheAPIServer(t *testing.T) {
 
 // Every machine has the loopback address.
 func TestInterfacesAreFollowed(t *testing.T) {
-	told := make(chan []netip.Addr, 100)
+	reports := make(chan []netip.Addr, 100)
 	background(t, func(ctx context.Context) {
-		followInterfaces(ctx, logr.Discard(), func(all []netip.Addr) { told <- all })
+		followInterfaces(ctx, logr.Discard(), func(all []netip.Addr) { reports <- all })
 	})
-	all := <-told
+	all := <-reports
 	found := false
 	for _, address := range all {
 		found = found || address.IsLoopback()

@@ -157,7 +157,7 @@ func (d *drawn) explain(t *rapid.T, client, name string, plan bool) *inspect.Nam
 }
 
 // told are the addresses of a type as vicinity explain dns tells them.
-func told(e *inspect.NameExplanation, kind string) []string {
+func explainedAddresses(e *inspect.NameExplanation, kind string) []string {
 	var addresses []string
 	for _, a := range e.Answers {
 		for _, r := range a.Records {
@@ -213,7 +213,7 @@ func TestExplainAgrees(t *testing.T) {
 				if missing := answer.Rcode == dns.RcodeNameError; missing != e.Missing {
 					t.Fatalf("%s for %s, plan is %t: by the rule %s explained is that it is missing: %t, answered is %s", name, client, plan, e.Rule, e.Missing, dns.RcodeToString[answer.Rcode])
 				}
-				got := told(e, kind)
+				got := explainedAddresses(e, kind)
 				if e.Rule == inspect.RuleUnchanged {
 					got = answered(w.ask(other, name, qtype))
 				}

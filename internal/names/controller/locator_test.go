@@ -202,13 +202,13 @@ func TestOwnership(t *testing.T) {
 	}
 	w.sync("foreign")
 	w.sync("host")
-	if told := w.told(); len(told) > 0 {
-		t.Errorf("the events are %q", told)
+	if events := w.events(); len(events) > 0 {
+		t.Errorf("the events are %q", events)
 	}
 	w.sync("taken", "delete taken", "create taken")
 	w.wantLocator("taken", "10.9.0.3 on n1: zone=a")
-	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Warning PodLocatorReplaced PodLocator taken was not made for this pod") {
-		t.Errorf("the events are %q", told)
+	if events := w.events(); len(events) != 1 || !strings.HasPrefix(events[0], "Warning PodLocatorReplaced PodLocator taken was not made for this pod") {
+		t.Errorf("the events are %q", events)
 	}
 }
 

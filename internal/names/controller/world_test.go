@@ -169,7 +169,7 @@ func (w *world) locator(name string) *v1alpha1.PodLocator {
 }
 
 // told are the events since the last time.
-func (w *world) told() []string {
+func (w *world) events() []string {
 	var list []string
 	for {
 		select {

@@ -12,18 +12,18 @@ import (
 
 // notice is called before a change can be taken: a later notice would look like a waiting change.
 func TestNoticeComesBeforeTake(t *testing.T) {
-	told, taken := false, false
+	notified, taken := false, false
 	var c *Catalogue
 	c = NewCatalogue(clock.RealClock{}, func() {
 		if c.mu.TryLock() {
 			taken = true
 			c.mu.Unlock()
 		}
-		told = true
+		notified = true
 	})
 	c.Fill(func() { c.SetService(aService("web", "10.96.0.1")) })
-	if !told || taken {
-		t.Errorf("notified: %t, available before: %t", told, taken)
+	if !notified || taken {
+		t.Errorf("notified: %t, available before: %t", notified, taken)
 	}
 }
 

@@ -269,7 +269,7 @@ func TestHealthOfFamiliesThatAreLeftOut(t *testing.T) {
 	seen := map[[2]int]bool{}
 	for in.MaxElements = Service(in, allServices()).Elements; in.MaxElements > 0; in.MaxElements-- {
 		got := Service(in, allServices())
-		var told [2]int
+		var counts [2]int
 		for i, f := range got.Families {
 			reached := slices.ContainsFunc(f.Ports[0].Fronts, func(e ruleset.FrontEnd) bool {
 				return e.NodePort || slices.Contains(balancers, e.Address.String())
@@ -277,9 +277,9 @@ func TestHealthOfFamiliesThatAreLeftOut(t *testing.T) {
 			if reached != (f.Health.LocalEndpoints > 0) {
 				t.Fatalf("in %d elements %v has %d local endpoints, and an address of load balancers: %t", in.MaxElements, f.Family, f.Health.LocalEndpoints, reached)
 			}
-			told[i] = f.Health.LocalEndpoints
+			counts[i] = f.Health.LocalEndpoints
 		}
-		seen[told] = true
+		seen[counts] = true
 	}
 	for _, one := range [][2]int{{1, 1}, {1, 0}, {0, 0}} {
 		if !seen[one] {

@@ -252,22 +252,22 @@ func TestServicesGetAllowedAddresses(t *testing.T) {
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			before := c.compiled(b)
 			name := rapid.SampledFrom(names).Draw(t, "name")
-			var told []types.NamespacedName
+			var affected []types.NamespacedName
 			switch rapid.IntRange(0, 5).Draw(t, "what") {
 			case 0:
 				delete(c.services, name)
-				told = b.SetService(name, nil)
+				affected = b.SetService(name, nil)
 			case 1:
 				c.reserved = reserved(t)
-				told = b.SetReserved(c.reserved)
+				affected = b.SetReserved(c.reserved)
 				name = types.NamespacedName{}
 			default:
 				c.services[name] = drawClaimant(t, name)
-				told = b.SetService(name, c.services[name])
+				affected = b.SetService(name, c.services[name])
 			}
 			after := c.compiled(b)
 			for other, result := range after {
-				if other != name && !slices.Contains(told, other) && !slices.Equal(lines(before[other]), lines(result)) {
+				if other != name && !slices.Contains(affected, other) && !slices.Equal(lines(before[other]), lines(result)) {
 					t.Fatalf("%s differs and is not named", other)
 				}
 				c.check(t, other, result)

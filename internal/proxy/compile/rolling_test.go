@@ -32,7 +32,7 @@ type rollingWorld struct {
 	// pools are where nodes send traffic.
 	pools map[string][]string
 	// told says that all nodes know what there was when the last step was taken.
-	told bool
+	synced bool
 }
 
 type rollingPod struct {
@@ -71,7 +71,7 @@ func (w *rollingWorld) add(n int) {
 
 // happen has pods come, be told to end, and go if all nodes know that they leave.
 func (w *rollingWorld) happen() {
-	if ready := func(p *rollingPod) bool { return !p.leaves }; w.told && slices.ContainsFunc(w.pods, ready) {
+	if ready := func(p *rollingPod) bool { return !p.leaves }; w.synced && slices.ContainsFunc(w.pods, ready) {
 		w.pods = slices.DeleteFunc(w.pods, func(p *rollingPod) bool { return p.known && rapid.Bool().Draw(w.t, "it goes") })
 		w.check("when some pods have gone")
 	}
@@ -81,7 +81,7 @@ func (w *rollingWorld) happen() {
 			w.pods[i].leaves = true
 		}
 	}
-	w.told = false
+	w.synced = false
 }
 
 // publish writes the slice.
@@ -140,7 +140,7 @@ func (w *rollingWorld) sync() {
 
 // know notes that all nodes know all there is.
 func (w *rollingWorld) know() {
-	w.told = true
+	w.synced = true
 	for _, p := range w.pods {
 		p.known = p.leaves
 	}

@@ -125,15 +125,15 @@ func TestConntrackIsSet(t *testing.T) {
 			if got := readSettings(t, folder); !maps.Equal(got, want) {
 				t.Errorf("set are %v, want %v", got, want)
 			}
-			var told []string
+			var reported []string
 			for _, c := range changes {
 				name := strings.TrimPrefix(c.Name, "net.netfilter.")
-				if told = append(told, name); c.Err != nil || c.Value != had[name] || c.Want != want[name] || c.Consequence == "" {
+				if reported = append(reported, name); c.Err != nil || c.Value != had[name] || c.Want != want[name] || c.Consequence == "" {
 					t.Errorf("%+v", c)
 				}
 			}
-			if slices.Sort(told); !slices.Equal(told, slices.Sorted(maps.Keys(test.want))) {
-				t.Errorf("reported are changes of %q", told)
+			if slices.Sort(reported); !slices.Equal(reported, slices.Sorted(maps.Keys(test.want))) {
+				t.Errorf("reported are changes of %q", reported)
 			}
 			if again := test.asked.Set(folder, test.cpus); len(again) > 0 {
 				t.Errorf("committed again: %v", again)

@@ -57,8 +57,8 @@ func TestPods(t *testing.T) {
 				if got := fmt.Sprint(c.ClusterCIDRs); got != want || c.PodInterfaces != test.interfaces {
 					t.Errorf("%s: prefixes %s, want %s; interfaces %+v, want %+v", family, got, want, c.PodInterfaces, test.interfaces)
 				}
-				if told := want != "[]" || test.interfaces.Name != ""; c.TellsPods() != told {
-					t.Errorf("%s: TellsPods is %t", family, !told)
+				if tells := want != "[]" || test.interfaces.Name != ""; c.TellsPods() != tells {
+					t.Errorf("%s: TellsPods is %t", family, !tells)
 				}
 			}
 			var c ruleset.Config
