@@ -32,7 +32,7 @@ import (
 	"vicinity.dev/vicinity/test/built"
 )
 
-// setup is a lab that areas share.
+// setup configures a lab that areas share.
 type setup struct {
 	name    string
 	shape   func() shape.Shape
@@ -119,7 +119,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// interrupted ends on an interrupt.
+// interrupted returns a context that ends on an interrupt.
 var interrupted = context.Background()
 
 // summary has the lines of the run's summary.
@@ -349,7 +349,7 @@ func bringUp(t *testing.T, s shape.Shape, records []*record) *lab.Cluster {
 				fmt.Println("reading the lab's logs:", err)
 			}
 		}
-		// The test's context has ended by now.
+		// The test's context has ended.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := cluster.Down(ctx); err != nil {
@@ -407,7 +407,7 @@ func undo(err *error, change func() error) {
 	}
 }
 
-// failure is the error that ends a promise.
+// failure is the panic value that ends a promise.
 type failure struct{ error }
 
 // check ends the promise if there is an error. Only functions on the promise's own call path may

@@ -57,7 +57,7 @@ const (
 	hoursALoss = 12
 	// dayRate is the number of requests a second, all the time.
 	dayRate = 200
-	// lossTime is how long a zone is lost.
+	// lossTime is the duration of the loss of a zone.
 	lossTime = 4 * time.Second
 )
 

@@ -27,7 +27,7 @@ const (
 	storyLeft = 2
 )
 
-// shrunk is the workload of a story that is scaled down.
+// shrunk is the scaled-down workload of a story.
 type shrunk struct {
 	*evictions.Field
 	number int
@@ -76,7 +76,7 @@ func (s *scene) scaleStory(ctx context.Context, w shrunk) (figure string, err er
 	return fmt.Sprintf("story %d: %s; %s", w.number, plain, paced), errors.Join(failed, err)
 }
 
-// shrinkStory makes the story in a namespace of its own.
+// shrinkStory runs a story in its own namespace.
 func (s *scene) shrinkStory(ctx context.Context, w shrunk, manifests, name string, do func(shrunk, context.Context, *leaving) (string, error)) (figure string, err error) {
 	w.Field = s.field()
 	if w.Namespace, err = s.MakeNamespace(ctx, fmt.Sprintf("%s-%d", name, w.number)); err != nil {

@@ -48,7 +48,7 @@ const (
 	ofDeployment  = v1alpha1.KindDeployment
 )
 
-// rolled is a workload that is updated by domain.
+// rolled is a workload with a DomainRollout.
 type rolled struct {
 	*evictions.Field
 	kind, name string

@@ -283,7 +283,7 @@ func (s *scene) neverReady(ctx context.Context, kind string) error {
 	return o.since().within(down, r.Zones()[1])
 }
 
-// oneDown is a budget that one bad pod uses up.
+// oneDown is a budget that a single bad pod uses up.
 const oneDown = `
 apiVersion: vicinity.dev/v1alpha1
 kind: TopologyDisruptionBudget
