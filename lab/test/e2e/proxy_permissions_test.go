@@ -120,7 +120,7 @@ func writeLease(ctx context.Context, leases coordination.LeaseInterface, name st
 	})
 }
 
-// createLease tries to make a Lease.
+// createLease tries to create a Lease.
 func createLease(ctx context.Context, leases coordination.LeaseInterface, name string) error {
 	_, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	return err
