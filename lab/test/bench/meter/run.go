@@ -137,14 +137,14 @@ func (r *Run) Up(ctx context.Context, o shape.Options, change func(*shape.Shape)
 	return err
 }
 
-// CreateNamespace makes a namespace.
+// CreateNamespace creates a namespace.
 func (r *Run) CreateNamespace(ctx context.Context, name string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err := r.API.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
 	return err
 }
 
-// CreateService makes a Service with its slices.
+// CreateService creates a Service with its slices.
 func (r *Run) CreateService(ctx context.Context, service *corev1.Service, slices ...*discoveryv1.EndpointSlice) error {
 	if _, err := r.API.CoreV1().Services(service.Namespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		return err
