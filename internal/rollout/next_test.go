@@ -63,7 +63,7 @@ func names(targets []Target) []string {
 	return list
 }
 
-func TestWhichPodsGo(t *testing.T) {
+func TestPodsTakenDown(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		state  *State
@@ -188,7 +188,7 @@ func TestWhichPodsGo(t *testing.T) {
 	}
 }
 
-func TestWhatIsStoredIsBounded(t *testing.T) {
+func TestReplacementsAreBounded(t *testing.T) {
 	s := began(3*(maxReplacements+1), "a")
 	s.Spec.MaxUnavailable = Amount{100, true}
 	if step := Next(s, start); len(step.Evict) != maxReplacements || len(step.Memory.Replacements) != maxReplacements {
@@ -345,7 +345,7 @@ func TestARevisionThatIsReplacedBeforeItFails(t *testing.T) {
 	}
 }
 
-func TestWhatFails(t *testing.T) {
+func TestFailures(t *testing.T) {
 	late := start.Add(10 * time.Minute)
 	for _, test := range []struct {
 		name   string
@@ -482,7 +482,7 @@ func TestAWaveBakes(t *testing.T) {
 	}
 }
 
-func TestAStoppedRolloutCallsOffWhatItAskedFor(t *testing.T) {
+func TestStoppedRolloutWithdrawsRequests(t *testing.T) {
 	s := began(3, "a")
 	s.Memory.Replacements = []v1alpha1.RolloutReplacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: metav1.NewTime(start)}}
 	s.Spec.Stop = Stop{Revision: "r2"}
@@ -496,7 +496,7 @@ func TestAStoppedRolloutCallsOffWhatItAskedFor(t *testing.T) {
 	}
 }
 
-func TestARefusalIsSaidAtOnce(t *testing.T) {
+func TestRefusalIsReportedAtOnce(t *testing.T) {
 	s := began(9, "a")
 	s.Spec.MaxUnavailable = Amount{Value: 1}
 	s.Refusals = map[string]Refusal{"6": {Reason: "a budget", Denied: true, Until: start.Add(time.Minute)}}
@@ -511,7 +511,7 @@ func TestARefusalIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-func TestEventsAreSaidOnce(t *testing.T) {
+func TestEventsOccurOnce(t *testing.T) {
 	s := began(3, "a")
 	for _, test := range []struct {
 		change func()

@@ -67,7 +67,7 @@ func TestBlockedForLong(t *testing.T) {
 
 // A budget that has evictions admitted all the time is not blocked, even if none is possible
 // whenever it is looked at.
-func TestAdmittedEvictionsAreNoBlock(t *testing.T) {
+func TestBudgetWithAdmittedEvictionsIsNotBlocked(t *testing.T) {
 	w := running(t)
 	ready(w, "web-1", false)
 	ready(w, "web-3", false)
@@ -90,7 +90,7 @@ func TestAdmittedEvictionsAreNoBlock(t *testing.T) {
 }
 
 // The break glass is told when it opens, when it is used first, and when it ends.
-func TestBreakGlassIsTold(t *testing.T) {
+func TestBreakGlassEvents(t *testing.T) {
 	w := running(t)
 	if meta.FindStatusCondition(w.budget("web").Status.Conditions, v1alpha1.ConditionBreakGlass) != nil {
 		t.Error("a budget without the annotation has its condition")
@@ -146,7 +146,7 @@ func TestBreakGlassIsTold(t *testing.T) {
 }
 
 // What makes a budget useless is told, and that it is over.
-func TestTroubleWithASpecIsTold(t *testing.T) {
+func TestEventsOfInvalidSpecs(t *testing.T) {
 	w := running(t)
 	spec := func(f func(*v1alpha1.TopologyDisruptionBudgetSpec)) {
 		change(w, w.budget("web"), func(b *v1alpha1.TopologyDisruptionBudget) { f(&b.Spec); b.Generation++ })
@@ -179,7 +179,7 @@ func TestTroubleWithASpecIsTold(t *testing.T) {
 }
 
 // A budget without pods is not blocked.
-func TestNoPodsIsNoBlock(t *testing.T) {
+func TestBudgetWithoutPodsIsNotBlocked(t *testing.T) {
 	w := newWorld(t, namespace(shop), node("a"), perZone("web", 1))
 	w.label(shop, marks)
 	w.sync("web", status)

@@ -24,7 +24,7 @@ const (
 )
 
 // The label comes with the first budget of a namespace and goes with the last.
-func TestLabelGoesByBudgets(t *testing.T) {
+func TestLabelFollowsBudgets(t *testing.T) {
 	w := newWorld(t, namespace(shop))
 	w.label(shop)
 	w.make(perZone("web", 1))
@@ -86,7 +86,7 @@ func TestSomeNamespacesAreNeverLabelled(t *testing.T) {
 }
 
 // Who takes the label off has it put back, and is told a better way.
-func TestLabelIsPutBack(t *testing.T) {
+func TestRemovedLabelIsRestored(t *testing.T) {
 	w := newWorld(t, append(aShop(), perZone("web", 1))...)
 	w.label(shop, marks)
 	w.sync("web", "status budget web")
@@ -100,7 +100,7 @@ func TestLabelIsPutBack(t *testing.T) {
 }
 
 // While the label cannot be written the budget says so, and what to do.
-func TestLabelThatIsRefused(t *testing.T) {
+func TestRefusedLabel(t *testing.T) {
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Name: shop}}
 	for name, fails := range map[string]func(*world){
 		"may not patch": func(w *world) {

@@ -513,7 +513,7 @@ func TestWaitsForPods(t *testing.T) {
 }
 
 // A StatefulSet whose revision is not known, as when a quota refuses it, says so if that lasts.
-func TestSaysThatAChangeIsNotTakenUp(t *testing.T) {
+func TestReportsUnobservedChange(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
 	w.changeSet(func(set *appsv1.StatefulSet) { set.Generation = 2 })
 	said := func() string { return w.rollout("db").Status.WaitingFor }

@@ -49,7 +49,7 @@ func TestCostsAreWrittenWhereTheyAreWrong(t *testing.T) {
 	w.said()
 }
 
-func TestWhoAsks(t *testing.T) {
+func TestAnnotationsOfWorkloadAndNamespace(t *testing.T) {
 	keep := v1alpha1.AnnotationKeepSpread
 	for _, test := range []struct {
 		name, namespace string
@@ -132,7 +132,7 @@ func TestCostsOfOthersAreKept(t *testing.T) {
 	w.said(eventNoRoom)
 }
 
-func TestCostsGoWhenTheyAreAskedForNoMore(t *testing.T) {
+func TestCostsAreRemovedWithTheAnnotation(t *testing.T) {
 	w := newWorld(t)
 	w.deploy(3, v1alpha1.AnnotationKeepSpread, zones)
 	w.pods("web-1", "a1x", "a2x", "b1x")
@@ -280,7 +280,7 @@ func TestRepairBacksOff(t *testing.T) {
 }
 
 // A cache that still has the pod that was evicted says nothing about the one that replaces it.
-func TestRepairAwaitsThatThePodGoes(t *testing.T) {
+func TestRepairWaitsForTheEvictedPod(t *testing.T) {
 	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
 	w.sync(web)
 	w.pass(quietTime)
@@ -301,7 +301,7 @@ func TestRepairAwaitsThatThePodGoes(t *testing.T) {
 	w.asked("a2x")
 }
 
-func TestRepairIsNotFor(t *testing.T) {
+func TestNoRepair(t *testing.T) {
 	for name, edit := range map[string]func(*world){
 		"who does not ask for it": func(w *world) {
 			change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { delete(d.Annotations, v1alpha1.AnnotationRepairSpread) })

@@ -328,7 +328,7 @@ func storedPods(t *testing.T, pods []*corev1.Pod) client.Client {
 }
 
 // A pod that comes to rank before those that were reserved, while these are marked, would go in their place.
-func TestAskFindsThatOthersGo(t *testing.T) {
+func TestAskDetectsOtherPods(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		pods := []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1), podOf(ReplicaSet, 2)}
 		live := storedPods(t, pods)

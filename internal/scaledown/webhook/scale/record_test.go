@@ -96,7 +96,7 @@ func TestLeaderGoesOnWithRecords(t *testing.T) {
 }
 
 // A write of annotations that conflicts, or a server that does not answer, leaves the record for the next time.
-func TestLeaderTriesRecordsAgain(t *testing.T) {
+func TestLeaderRetriesRecords(t *testing.T) {
 	fails := 2
 	c := interceptor.NewClient(written(t, nil).(client.WithWatch), interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
@@ -123,7 +123,7 @@ func TestLeaderTriesRecordsAgain(t *testing.T) {
 
 // A workload whose annotations are not taken, because a webhook hangs or refuses them, holds up no other workload. It is tried again
 // seldom, and is noted in the end.
-func TestRecordsDoNotWaitForOneAnother(t *testing.T) {
+func TestRecordsDoNotDelayOneAnother(t *testing.T) {
 	for name, fail := range map[string]func(context.Context) error{
 		"hangs":   func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 		"refuses": func(context.Context) error { return apierrors.NewForbidden(schema.GroupResource{}, "db", nil) },
@@ -260,7 +260,7 @@ func pacedNamespaces() client.Reader {
 }
 
 // What is wanted is noted also where the API server stores the write late, as after a slow webhook of another owner.
-func TestWriteThatIsStoredLate(t *testing.T) {
+func TestLateStoredWrite(t *testing.T) {
 	c := written(t, nil)
 	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
 	leader.clock = now
@@ -283,7 +283,7 @@ func TestWriteThatIsStoredLate(t *testing.T) {
 }
 
 // A scale-down that is cancelled before the workload says what is wanted does not go on.
-func TestScaleDownThatIsCancelled(t *testing.T) {
+func TestCancelledScaleDown(t *testing.T) {
 	c := written(t, nil)
 	leader := newRecords(c, c, system, logr.Discard())
 	j := judge{kind: pacing.StatefulSet, pacer: &allowing{replicas: 9}, namespaces: pacedNamespaces(), live: c, keep: leader.store}
@@ -298,7 +298,7 @@ func TestScaleDownThatIsCancelled(t *testing.T) {
 }
 
 // Records that cannot be read, or stand under another workload's key, are deleted without effect.
-func TestRecordsOfNonsense(t *testing.T) {
+func TestInvalidRecords(t *testing.T) {
 	c := written(t, map[string]string{"set-1": "{", "set-9": `{"uid":"set-1","kind":"StatefulSet","namespace":"shop","name":"db","replicas":9,"wanted":1}`})
 	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
 	leader.clock = now

@@ -125,7 +125,7 @@ func TestScaleDowns(t *testing.T) {
 }
 
 // The next step is made of a write by the controller that changes nothing, and of no other.
-func TestWhatIsANextStep(t *testing.T) {
+func TestNextSteps(t *testing.T) {
 	for name, test := range map[string]struct {
 		user   string
 		change func(*appsv1.StatefulSet)
