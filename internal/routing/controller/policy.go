@@ -150,13 +150,6 @@ func (p policyReconciler) status(ctx context.Context, policy *anyPolicy) (v1alph
 	return status, nil
 }
 
-// aNamespace returns an object for the metadata of a Namespace.
-func aNamespace() *metav1.PartialObjectMetadata {
-	object := new(metav1.PartialObjectMetadata)
-	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	return object
-}
-
 // trimNamespace keeps only the labels of a namespace, and the annotations of Vicinity.
 func trimNamespace(object any) (any, error) {
 	namespace, ok := object.(*metav1.PartialObjectMetadata)

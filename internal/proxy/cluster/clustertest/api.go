@@ -24,8 +24,8 @@ import (
 
 // API is an API that lists and watches what tests put into it.
 type API struct {
-	Sources map[string]*Source // by resource
-	sync.Mutex // guards Selectors and Hold
+	Sources    map[string]*Source // by resource
+	sync.Mutex                    // guards Selectors and Hold
 	// Selectors has the selectors of requests for groups. A list for a selector in Hold waits until its channel is closed.
 	Selectors []string
 	Hold      map[string]chan struct{}
