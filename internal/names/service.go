@@ -72,7 +72,7 @@ func EndpointsOf(slice *discoveryv1.EndpointSlice) (endpoints []Endpoint, malfor
 type Service struct {
 	// Endpoints is by family, nil for a family without groups.
 	Endpoints [2]*endpoint.Set
-	// Sliced says that there are slices. Without them the Service may no longer be headless, and its groups not be deleted
+	// Sliced means that there are slices. Without them the Service may no longer be headless, and its groups not be deleted
 	// yet.
 	Sliced bool
 	// Ready has the sorted addresses of ready endpoints in slices, by family.
@@ -182,13 +182,13 @@ func ClientAt(at locate.Location) endpoint.Client {
 	return endpoint.Client{Node: at.Node, Zone: at.Labels[topology.Zone], Labels: at.Labels}
 }
 
-// Targets says which targets of SRV records a client uses, and which of their addresses.
+// Targets has the targets of SRV records that a client uses, and their addresses.
 type Targets struct {
 	// Tier is the key that endpoints share with the client, empty without one.
 	Tier string
-	// All says that the client gets all addresses of a family, because none of them is for the client.
+	// All means that the client gets all addresses of a family, because none of them is for the client.
 	All bool
-	// Removed says that the client does not use some addresses.
+	// Removed means that the client does not use some addresses.
 	Removed bool
 
 	uses map[netip.Addr]bool

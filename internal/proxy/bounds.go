@@ -22,9 +22,9 @@ type bounds struct {
 	// granted has the elements that Services may use, and shortages the Services that need more.
 	granted   map[types.NamespacedName]int
 	shortages map[types.NamespacedName]shortage
-	// changed says that shortages have changed since the last call of notes.
+	// changed means that shortages have changed since the last call of notes.
 	changed bool
-	// freed says that a Service needs less than before.
+	// freed means that a Service needs less than before.
 	freed bool
 	// grown has the Services that got more in this sync, with their previous elements. held are Services that get no more
 	// in this sync.
@@ -38,7 +38,7 @@ type bounds struct {
 type shortage struct {
 	// wanted is the need of the whole Service, least the minimum for all its ports.
 	wanted, least, granted int
-	// nothing says that granted is too little for any of its ports.
+	// nothing means that granted is too little for any of its ports.
 	nothing bool
 	created time.Time
 }
@@ -53,7 +53,7 @@ func (b *bounds) begin() {
 	b.grown, b.held, b.minimumGrantedTo = map[types.NamespacedName]int{}, map[types.NamespacedName]bool{}, types.NamespacedName{}
 }
 
-// limit is how many elements a Service may use, 0 for any number. ofNode says that other nodes may have room for more.
+// limit is how many elements a Service may use, 0 for any number. ofNode means that other nodes may have room for more.
 type limit struct {
 	most   int
 	ofNode bool
@@ -223,7 +223,7 @@ func (b *bounds) notes(node string) (notes map[types.NamespacedName]string, chan
 	return notes, true
 }
 
-// text says what is missing of a Service, why, and what to do.
+// text returns the note: what is missing of a Service, why, and what to do.
 func (b *bounds) text(one shortage) string {
 	part := "a part of the Service"
 	if one.nothing {

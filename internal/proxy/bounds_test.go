@@ -28,7 +28,7 @@ func bounded(t *testing.T, b view.Bounds) *world {
 	return w
 }
 
-// withExternal gives a Service so many external IPs.
+// withExternal gives a Service n external IPs.
 func withExternal(service *corev1.Service, n int) *corev1.Service {
 	service = service.DeepCopy()
 	service.Spec.ExternalIPs = nil
@@ -171,13 +171,13 @@ func TestTotalIsGivenByAge(t *testing.T) {
 		if !strings.Contains(strings.Join(w.events.events, "\n"), "shop/"+name(12)+" Warning TooManyElements: node node-a programs nothing of the Service") {
 			t.Errorf("events %q", w.events.events)
 		}
-		// One that has what it needs changes as it likes.
+		// A Service with enough elements changes freely.
 		w.put(aGroup(name(3), name(3)+"-1", "10.1.3.1", "10.1.3.2"))
 		w.run(time.Second)
 		if !w.kernel.leads("10.1.3.1") {
 			t.Error("a Service that has room is not changed")
 		}
-		// One that grows goes on with as many endpoints as it had.
+		// A Service that grows keeps its number of endpoints.
 		var many []string
 		for i := range 60 {
 			many = append(many, fmt.Sprintf("10.1.4.%d", i+1))

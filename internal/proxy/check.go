@@ -14,15 +14,15 @@ type checks struct {
 
 	next time.Time // when to look
 	full time.Time // when to compare all rules at the latest
-	// suspicious says that others have changed some rules. Then all rules may be compared from rested on.
+	// suspicious means that others have changed some rules. Then all rules may be compared from rested on.
 	suspicious bool
 	rested     time.Time
-	// certain says that others have changed the proxy's rules. Then all rules may be compared from soon on.
+	// certain means that others have changed the proxy's rules. Then all rules may be compared from soon on.
 	certain bool
 	soon    time.Time
 	failing bool
 
-	// background runs a long read beside the programmer, and ends gets its result. underway says that a read runs.
+	// background runs a long read beside the programmer, and ends gets its result. underway means that a read runs.
 	// missed counts consecutive useless reads: rules were programmed meanwhile.
 	background func(func())
 	ends       chan []reading

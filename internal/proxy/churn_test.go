@@ -124,11 +124,11 @@ func (c *churn) group(n int) *v1alpha1.EndpointGroup {
 	return group
 }
 
-// rest waits until the kernel holds what it should and nothing else: nothing lingers.
+// rest waits until the kernel has exactly the expected rules: nothing lingers.
 func (c *churn) rest() {
 	c.t.Helper()
 	wanted := c.wanted()
-	eventually(c.t, "the kernel holds what it should and nothing else", func() bool {
+	eventually(c.t, "the kernel has exactly the expected rules", func() bool {
 		for number, table := range wanted {
 			listing, err := c.reader.Read(number)
 			switch {

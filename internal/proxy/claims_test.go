@@ -62,7 +62,7 @@ var attackForms = map[string]func(service *corev1.Service, target string){
 	},
 }
 
-// What is attacked: the address, and the Service that has it, nil if none has.
+// attackTargets returns the attacked addresses with the Services that own them, nil for a free address.
 func attackTargets() map[string]struct {
 	address string
 	victim  func() *corev1.Service
@@ -85,7 +85,7 @@ func attackTargets() map[string]struct {
 		"another node's address":         {"192.0.2.77", victim("bank", "accounts", "10.96.0.20")},
 		"a pod's address":                {"10.1.7.7", victim("bank", "accounts", "10.96.0.20")},
 		"the API server's address":       {"198.51.100.6", victim("bank", "accounts", "10.96.0.20")},
-		"a service address of nobody":    {"10.96.9.9", victim("bank", "accounts", "10.96.0.20")},
+		"a free service address":         {"10.96.9.9", victim("bank", "accounts", "10.96.0.20")},
 	}
 }
 
@@ -207,7 +207,7 @@ func (a *attack) mount(servedBy, order string) {
 	a.none("without the label again")
 }
 
-// told checks that users, operators and metrics hear of it.
+// checkReports checks that events and metrics report the refusal.
 func (a *attack) checkReports() {
 	a.t.Helper()
 	// There may be another reason once the victim comes.

@@ -49,7 +49,7 @@ type cleaner struct {
 }
 
 type reconciliation struct {
-	// requested says that the reconciliation is requested or done.
+	// requested means that the reconciliation is requested or done.
 	requested bool
 	failures  int
 	retry     time.Time

@@ -74,7 +74,7 @@ func TestDelayedConnections(t *testing.T) {
 	eventually(t, "it waits", now.HasWaiters)
 	now.Step(tcpDelay / 2)
 	c.disconnect([]ruleset.Stale{second, first, prompt})
-	eventually(t, "what cannot wait is deleted, and nothing else", deleted(prompt))
+	eventually(t, "only urgent connections are deleted", deleted(prompt))
 	eventually(t, "all are deleted, each once", func() bool {
 		now.Step(tcpDelay / 2)
 		return deleted(prompt, first, second)()
@@ -219,7 +219,7 @@ func TestCleaningIsRetried(t *testing.T) {
 	}
 }
 
-// interrupted is a kernel that the end of a context keeps from what it is asked first.
+// interrupted is a kernel that ends a context during its first request.
 type interrupted struct {
 	fakeTracker
 	clients *fakeKernel

@@ -17,7 +17,7 @@ import (
 
 var errRefused error = refusedError{}
 
-// refusedError is what a kernel says that has done nothing.
+// refusedError is the error of a kernel that has changed nothing.
 type refusedError struct{}
 
 func (refusedError) Error() string     { return "invalid argument" }
@@ -103,7 +103,7 @@ func TestOneBadPort(t *testing.T) {
 		t.Errorf("events %q", w.events.events)
 	}
 
-	// Neither others that change freely nor its own Service have it tried each time.
+	// Changes of other Services and of its own do not retry it each time.
 	before := w.counter("transactions", "IPv4", "error")
 	for i := range 10 {
 		w.put(aGroup("s3", "s3-1", fmt.Sprintf("10.1.8.%d", i)), aGroup("s7", "s7-1", "10.1.9.7", fmt.Sprintf("10.1.8.%d", i)))
@@ -112,7 +112,7 @@ func TestOneBadPort(t *testing.T) {
 	if got := w.counter("transactions", "IPv4", "error"); got != before {
 		t.Errorf("%g more transactions fail", got-before)
 	}
-	// It is tried again by itself, and told once.
+	// It is retried without a change, and reported once.
 	w.run(time.Minute)
 	if got := w.counter("transactions", "IPv4", "error"); got == before || got > before+20 {
 		t.Errorf("%g more transactions fail in a minute", got-before)
@@ -151,7 +151,7 @@ func TestBadPortIsRemovedOrRepaired(t *testing.T) {
 	}
 }
 
-// tellingError is what a kernel says that names what it refuses.
+// tellingError is a refusal that names the refused element.
 type tellingError struct {
 	refusedError
 	change, element int
@@ -159,7 +159,7 @@ type tellingError struct {
 
 func (e tellingError) Refused() (change, element int) { return e.change, e.element }
 
-// word is what a kernel says of an element that it refuses.
+// word is what a refusal names.
 type word string
 
 const (
@@ -169,7 +169,7 @@ const (
 	firstWord word = "the first element"
 )
 
-// refusingElements refuses elements that lead to addresses, and says a word of the first.
+// refusingElements refuses elements that lead to addresses. The word selects what the error names.
 func refusingElements(word word, addresses ...string) func(ruleset.Transaction) error {
 	bad := map[string]bool{}
 	for _, address := range addresses {
@@ -235,7 +235,7 @@ func TestSearchesConverge(t *testing.T) {
 				if good() != history.ports-history.bad || refused() != history.bad || history.bad != len(bad) {
 					t.Errorf("%d ports are programmed and %d refused, want %d and %d", good(), refused(), history.ports-history.bad, history.bad)
 				}
-				// What is set aside is tried again at times, and holds up no change.
+				// Refused ports are retried at intervals and delay no change.
 				w.run(time.Minute)
 				began = w.clock.Now()
 				w.put(aGroup("s0", "s0-1", "10.1.9.1"))
@@ -310,7 +310,7 @@ func TestRepairThatIsRefused(t *testing.T) {
 				return nil
 			}
 			change(w)
-			// Nothing can be written, be it only this.
+			// No write succeeds, not even the repair of this chain.
 			w.kernel.do(func(table *fakeTable) { table.chains["refuse"] = nil })
 			w.run(2 * time.Second)
 			if stuck {
@@ -346,7 +346,7 @@ func TestKernelThatIsNotRead(t *testing.T) {
 	w.right("when the kernel is read")
 }
 
-// changingError is what a kernel says whose rules somebody changes all the time.
+// changingError is the error of a read during constant foreign changes.
 type changingError struct{}
 
 func (changingError) Error() string       { return "it changes all the time" }

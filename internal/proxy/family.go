@@ -26,9 +26,9 @@ type family struct {
 	// committing is held while the table commits, so that other goroutines can ask for stale connections. It is not
 	// held while the kernel works.
 	committing sync.Mutex
-	// active says that the family has had rules to program. Before that, the kernel may lack the family.
+	// active means that the family has had rules to program. Before that, the kernel may lack the family.
 	active bool
-	// doubtful says that the state of the kernel is unknown.
+	// doubtful means that the state of the kernel is unknown.
 	doubtful bool
 
 	refused map[string]*refusedPort
@@ -36,7 +36,7 @@ type family struct {
 	// unread counts consecutive reads that failed because others changed their rules meanwhile.
 	unread int
 
-	// adopted says that the table was read from the kernel. The next write may be a repair.
+	// adopted means that the table was read from the kernel. The next write may be a repair.
 	adopted bool
 	// writes counts transactions. wrote counts the added and deleted elements of the last attempt.
 	writes   int

@@ -11,25 +11,25 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// fakeKernel holds tables as a kernel does: it carries transactions out, all of them or
-// nothing, and refuses what makes no sense.
+// fakeKernel holds tables as a kernel does: it applies a transaction as a whole or not at all, and refuses an invalid
+// one.
 type fakeKernel struct {
 	mu     sync.Mutex
 	tables map[ruleset.Family]*fakeTable
-	// refuses says what is wrong with a transaction, besides what a kernel finds.
+	// refuses returns errors in addition to those of a kernel.
 	refuses func(ruleset.Transaction) error
-	// costs is called for each transaction, also one that is refused, for as long as that takes.
+	// costs is called for each transaction, also a refused one. It may advance the clock.
 	costs func(ruleset.Transaction)
-	// unreadable is why nothing can be read.
+	// unreadable is the error of reads.
 	unreadable error
-	// takes is called while a transaction is carried out, for as long as that takes.
+	// takes is called during a transaction. It may advance the clock.
 	takes        func()
 	interference ruleset.Interference
-	// reads and shapes count what was asked, applied what was done.
+	// reads and shapes count the reads. applied has the transactions.
 	reads, shapes int
 	applied       []ruleset.Transaction
 	forgotten     []ruleset.Forget
-	// unforgetful is why nothing can be forgotten.
+	// unforgetful is the error of Forget.
 	unforgetful error
 }
 
@@ -188,8 +188,8 @@ func (k *fakeKernel) Forget(_ ruleset.Family, all []ruleset.Forget) error {
 	return k.unforgetful
 }
 
-// do is what somebody else does to the table of IPv4, or, if it is nil, to so many other
-// tables that it is not known what all of it was.
+// do makes a foreign change of the table of IPv4. A nil change stands for so many changes of other tables that their
+// notices are lost.
 func (k *fakeKernel) do(change func(*fakeTable)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -86,7 +86,7 @@ func newLiveWorld(t *testing.T) *liveWorld {
 	return &liveWorld{&world{programmer: p, t: t}, c, reader}
 }
 
-// shape is what a large Service is made of, besides its ports.
+// shape has the dimensions of a large Service, except its ports.
 type shape struct {
 	external, endpoints int
 	six, sticky         bool
@@ -181,8 +181,7 @@ func TestMemoryOfElements(t *testing.T) {
 			bounds := view.BoundsWithin(memory, view.Bounds{})
 			// A quarter of the memory is for what the API says.
 			most := float64(memory/4*3-bounds.KernelMemory()) / float64(bounds.Total) / garbage
-			// Where the machine is busy the collector takes longer, and what is made meanwhile
-			// looks as if it were used.
+			// On a busy machine the collector takes longer, and later allocations count as used.
 			each := math.Inf(1)
 			for try := 0; try < 4 && each > most; try++ {
 				each = min(each, s.bytesOfElement(t, total))

@@ -39,7 +39,7 @@ type proving struct {
 	missingReason string
 	// verified is the highest resource version that a probe allows to acknowledge.
 	verified uint64
-	// begun says that a sync has set the targets.
+	// begun means that a sync has set the targets.
 	begun bool
 }
 

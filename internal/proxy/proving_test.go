@@ -22,10 +22,10 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// provenWorld is a world whose node is probed. The prober works beside it, in real time.
+// provenWorld is a world whose node is probed. The prober runs in parallel, in real time.
 type provenWorld struct {
 	*world
-	// open says that connections go where the rules of the kernel lead them; else they are
+	// open means that connections go where the rules of the kernel lead them; else they are
 	// refused.
 	open atomic.Bool
 	// own is where the node listens.

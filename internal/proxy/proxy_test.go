@@ -24,7 +24,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// proxyOptions are those of a proxy of an API server in front of a kernel.
+// proxyOptions returns the options of a proxy between an API server and a kernel.
 func proxyOptions(server *fakeServer, k *fakeKernel) Options {
 	return Options{
 		NodeName: "node-a", API: &rest.Config{Host: server.URL, QPS: 1000, Burst: 1000}, Settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark},
@@ -95,14 +95,14 @@ func TestProxy(t *testing.T) {
 		return len(server.events) == 1 && server.events[0].Reason == "TopologyUnreachable" && server.events[0].Regarding.Name == "web"
 	})
 	sources[cluster.ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.4"))
-	eventually(t, "it is reached again", func() bool { return k.leads("10.1.1.4") })
+	eventually(t, "the API is reached again", func() bool { return k.leads("10.1.1.4") })
 
 	server.goAway()
 	sources[cluster.ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.5"))
 	k.do(func(table *fakeTable) { clear(table.sets["slots"].elements) })
 	eventually(t, "rules are repaired without the API", func() bool { return k.leads("10.1.1.4") })
 	server.away.Store(nil)
-	eventually(t, "what has changed meanwhile is programmed", func() bool { return k.leads("10.1.1.5") })
+	eventually(t, "the latest change is programmed", func() bool { return k.leads("10.1.1.5") })
 
 	if !<-loaded || len(loaded) != 0 {
 		t.Error("the message that all is programmed is missing, early or repeated")

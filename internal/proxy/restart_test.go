@@ -37,8 +37,8 @@ func (w *world) know(other *cluster.Catalogue) {
 	}
 }
 
-// serving is how many of many Services the kernel leads to an endpoint, be it that of before
-// or another that is named, and not to any other.
+// serving returns the number of Services that the kernel leads to the earlier endpoint or one of the named others, and
+// to no other.
 func (w *world) serving(n int, others ...string) int {
 	table := w.kernel.tables[ruleset.IPv4]
 	if table == nil || table.sets["slots"] == nil || table.sets["services"] == nil {
@@ -103,7 +103,7 @@ func TestRestartWithABadPort(t *testing.T) {
 	if got := w.counter("refused", "IPv4"); got != 1 {
 		t.Errorf("%g ports are refused", got)
 	}
-	// Changes of others cost what they do otherwise.
+	// Changes of other Services need no read.
 	reads := w.kernel.reads
 	w.put(aGroup("s4", "s4-1", "10.1.8.4"))
 	w.always(20, []string{"10.1.8.3", "10.1.8.4"}, refusingAddresses("10.1.9.7"))
@@ -111,7 +111,7 @@ func TestRestartWithABadPort(t *testing.T) {
 	if !w.kernel.leads("10.1.8.4") || w.kernel.reads != reads {
 		t.Errorf("another change is programmed: %t, with %d reads of the kernel", w.kernel.leads("10.1.8.4"), w.kernel.reads-reads)
 	}
-	// It stays so when it is tried again, and while others change the rules.
+	// It stays so after a retry and during foreign changes.
 	w.run(time.Minute)
 	w.kernel.do(func(table *fakeTable) { delete(table.chains, "nat-output") })
 	w.run(time.Minute)
@@ -182,7 +182,7 @@ func TestEndOfASearchAfterARestart(t *testing.T) {
 // for ports without rules in the kernel.
 func TestRestartReplacesTheTable(t *testing.T) {
 	anew := func(tr ruleset.Transaction) bool { return tr.Changes[0].Kind == ruleset.DeleteTable }
-	// stuck refuses all but to make all anew.
+	// stuck refuses everything except a rewrite of all rules.
 	stuck := func() func(ruleset.Transaction) error {
 		made := false
 		return func(tr ruleset.Transaction) error {
@@ -199,12 +199,10 @@ func TestRestartReplacesTheTable(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		prepare func(*world)
-		// stuck says that the kernel refuses each repair, and bad is the address of what it
-		// refuses by itself, if anything.
+		// stuck means that the kernel refuses each repair. bad is an address that it refuses anyway, or empty.
 		stuck bool
 		bad   string
-		// served is the endpoint of s7 in the end, and changed says that the others have
-		// what is asked for.
+		// served is the endpoint of s7 in the end. changed means that the others have their current rules.
 		served  string
 		changed bool
 	}{

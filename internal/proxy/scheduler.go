@@ -29,7 +29,7 @@ type scheduler struct {
 	postponed map[types.NamespacedName]time.Time
 
 	// room is how many elements this sync may add and delete, 0 for any number, and used how many it does. The first
-	// Service that may wait always has room. compiledAny says that it was compiled.
+	// Service that may wait always has room. compiledAny means that it was compiled.
 	room, used  int
 	compiledAny bool
 	efforts     map[types.NamespacedName]effort
@@ -70,7 +70,7 @@ func (s *scheduler) synced(began, ended time.Time, wroteNothing bool) {
 
 // candidate is a Service that may be compiled.
 type candidate struct {
-	// bypassesQueue says that the Service is compiled at once when it has changed.
+	// bypassesQueue means that the Service is compiled at once when it has changed.
 	bypassesQueue bool
 	elements      int // current
 	created       time.Time

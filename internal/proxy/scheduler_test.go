@@ -48,7 +48,7 @@ func TestServicesThatChangeAllTheTime(t *testing.T) {
 			w.put(aGroup("quiet", "quiet-1", quietly(quiet)))
 		}
 	}
-	// The kernel takes long for what is large. Something quiet changes as such a turn begins.
+	// The kernel is slow for large writes. A quiet Service changes when such a write begins.
 	w.kernel.refuses = func(transaction ruleset.Transaction) error {
 		w.kernel.takes = func() {}
 		if sizeOf(transaction) > 50 {
@@ -94,7 +94,7 @@ func TestServicesThatChangeAllTheTime(t *testing.T) {
 	if busy < time.Minute/8 {
 		t.Errorf("the flapping Service took %s of a minute: it was not written when due", busy)
 	}
-	// It is not acknowledged before its turn, and has it without any further change.
+	// It is not acknowledged before its write, which needs no further change.
 	w.put(aGroup("flapper", "flapper-1", "10.3.0.1"))
 	w.run(longestTurn)
 	if !w.kernel.leads("10.3.0.1") {
@@ -239,14 +239,14 @@ func TestLargeServicesHaveTheirTurn(t *testing.T) {
 	t.Error("it is not written")
 }
 
-// resting is a world with a Service that rests, of some addresses besides 10.96.0.1.
+// resting returns a world with a delayed Service that has 10.96.0.1 and external IPs.
 func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
 	w := newWorld(t)
 	w.log = w.slowToCompile(3 * time.Second)
 	slow := born(aService("slow", "10.96.0.1"), 0)
 	slow.Spec.Type, slow.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30001
 	slow.Spec.ExternalIPs = external
-	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1", "127.0.0.1")) // of which one makes no sense
+	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1", "127.0.0.1")) // the second is invalid
 	w.step(t.Context())
 	if w.scheduler.resting[cluster.KeyOf(slow)].IsZero() || !w.serves("10.96.0.1") {
 		t.Fatal("it is not programmed, or not delayed: the test shows nothing")
@@ -254,7 +254,7 @@ func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
 	return w, slow
 }
 
-// addressesOf are those that the kernel has of a Service.
+// addressesOf returns the addresses of a Service that the kernel has.
 func (w *world) addressesOf(service *corev1.Service) (addresses []string) {
 	for _, f := range w.families {
 		for _, port := range f.table.Programmed() {
@@ -269,11 +269,11 @@ func (w *world) addressesOf(service *corev1.Service) (addresses []string) {
 	return addresses
 }
 
-// A resting Service gives up, at once, addresses that others may have: those of an earlier Service of the same name,
-// and those that it may no longer claim.
+// A delayed Service gives up at once the addresses that others may have: addresses of an earlier Service of the same
+// name, and addresses that it may no longer claim.
 func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 	t.Run("younger", func(t *testing.T) {
-		// Of two that claim an address the older one has it.
+		// The older of two Services that claim an address has it.
 		w, slow := resting(t, "203.0.113.1")
 		other := born(withExternal(aService("other", "10.96.0.2"), 0), time.Minute)
 		other.Spec.ExternalIPs = []string{"203.0.113.1"}
@@ -404,7 +404,7 @@ func TestTurns(t *testing.T) {
 	if got := s.resting[small]; !got.Equal(at(300)) || len(s.resting) != 1 {
 		t.Errorf("it is delayed for %s, and %d are", got.Sub(start), len(s.resting))
 	}
-	// No Service is charged for what the kernel does besides.
+	// No Service is charged for other work of the kernel.
 	s = newScheduler(0)
 	charge(0, writing{1000, time.Second}, map[types.NamespacedName]effort{small: {had: 5, has: 5}})
 	if got := s.resting[small]; !got.Equal(at(30)) {
@@ -445,7 +445,7 @@ func TestServicesOfOtherProxiesDoNotRest(t *testing.T) {
 			w := newWorld(t)
 			w.log = w.slowToCompile(3 * time.Second)
 			slow := aService("slow", "10.96.0.1")
-			w.put(slow, aGroup("slow", "slow-1", "10.1.1.1", "127.0.0.1")) // of which one makes no sense
+			w.put(slow, aGroup("slow", "slow-1", "10.1.1.1", "127.0.0.1")) // the second is invalid
 			w.step(t.Context())
 			if w.scheduler.resting[cluster.KeyOf(slow)].IsZero() {
 				t.Fatal("it is not delayed: the test shows nothing")

@@ -39,9 +39,9 @@ type world struct {
 	kernel *fakeKernel
 	events *fakeRecorder
 	stale  []ruleset.Stale
-	// forgotten are the clients that are to be.
+	// forgotten has the requests to forget clients.
 	forgotten []ruleset.Forget
-	version   uint64 // that was told last
+	version   uint64 // acknowledged last
 	except    []types.NamespacedName
 	next      int // resource version
 }
@@ -201,7 +201,7 @@ func (w *world) drop(objects ...metav1.Object) {
 	})
 }
 
-// settleIn has the groups that are known be those of zone a.
+// settleIn makes the known groups those of zone a.
 func (w *world) settleIn() {
 	var groups []*v1alpha1.EndpointGroup
 	for name := range w.catalogue.Names() {
@@ -210,7 +210,7 @@ func (w *world) settleIn() {
 	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups(groups, "", "a") })
 }
 
-// run lets time pass, in which all is done that there is to do.
+// run lets time pass and does all steps that become due.
 func (w *world) run(d time.Duration) {
 	w.t.Helper()
 	end := w.clock.Now().Add(d)
@@ -226,7 +226,7 @@ func (w *world) run(d time.Duration) {
 	w.t.Fatal("something is always due at once")
 }
 
-// wanted is what the kernel should have, made anew.
+// wanted returns the rules that the kernel should have, computed from the objects.
 func (w *world) wanted() map[ruleset.Family]*ruleset.Table {
 	w.t.Helper()
 	node, zone := w.catalogue.Position()
@@ -250,10 +250,10 @@ func (w *world) wanted() map[ruleset.Family]*ruleset.Table {
 	return tables
 }
 
-// right fails the test if the kernel does not have just what it should.
+// right fails the test unless the kernel has exactly the expected rules.
 func (w *world) right(when string) {
 	w.t.Helper()
-	w.run(3 * ruleset.DefaultLinger) // what lingers goes
+	w.run(3 * ruleset.DefaultLinger) // lingering rules are removed
 	for number, table := range w.wanted() {
 		listing, err := w.kernel.list(number, true)
 		if err != nil {

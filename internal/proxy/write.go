@@ -195,9 +195,9 @@ type search struct {
 	began    time.Time
 	until    time.Time
 	refusals []refusal
-	// written says that ports were written that the kernel had not blamed.
+	// written means that ports were written that the kernel had not blamed.
 	written bool
-	// misled says that the kernel took ports that it had blamed. Blame is ignored from then on.
+	// misled means that the kernel took ports that it had blamed. Blame is ignored from then on.
 	misled bool
 	// listing has the kernel's rules, nil if they are unknown.
 	listing *ruleset.Listing

@@ -27,7 +27,7 @@ func answering(m *dns.Msg) plugin.Handler {
 	})
 }
 
-// locatePods puts so many pods on the node a1 into the index.
+// locatePods adds n pods on the node a1 to the index.
 func (w *world) locatePods(n int) {
 	labels := map[string]string{topology.Hostname: "a1", topology.Zone: "a"}
 	for i := range n {

@@ -20,7 +20,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// drawn is a small cluster with the Service web, as the API has it.
+// drawn is a random small cluster with the Service web, as the API has it.
 type drawn struct {
 	service  *corev1.Service
 	slices   []*discoveryv1.EndpointSlice
@@ -156,7 +156,7 @@ func (d *drawn) explain(t *rapid.T, client, name string, plan bool) *inspect.Nam
 	return e
 }
 
-// told are the addresses of a type as vicinity explain dns tells them.
+// explainedAddresses returns the addresses of a record type that vicinity explain dns shows.
 func explainedAddresses(e *inspect.NameExplanation, kind string) []string {
 	var addresses []string
 	for _, a := range e.Answers {
@@ -170,7 +170,7 @@ func explainedAddresses(e *inspect.NameExplanation, kind string) []string {
 	return addresses
 }
 
-// answered are those of a message.
+// answered returns the addresses of a message.
 func answered(m *dns.Msg) []string {
 	var addresses []string
 	for _, rr := range m.Answer {

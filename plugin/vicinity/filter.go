@@ -95,7 +95,7 @@ func (v *Vicinity) subjects(m *dns.Msg) (found []subject, unknown bool) {
 type filter struct {
 	w             *writer
 	answer, extra []dns.RR
-	// removed says that records were removed. all says that the client gets all records, because none are for it.
+	// removed means that records were removed. all means that the client gets all records, because none are for it.
 	removed, all bool
 
 	chooser endpoint.Chooser

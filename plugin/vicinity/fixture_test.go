@@ -149,7 +149,7 @@ func (w *world) headless(name, tiers, endpoints string, families ...int) {
 // service makes a Service of another kind.
 func (w *world) service(s *object.Service) { s.Namespace = "shop"; w.services[s.Name] = s }
 
-// ask asks as a client with an address and returns what it receives.
+// ask sends a query from a client's address and returns the answer.
 func (w *world) ask(client, name string, qtype uint16, change ...func(*dns.Msg)) *dns.Msg {
 	w.t.Helper()
 	m := new(dns.Msg)
@@ -175,7 +175,7 @@ func ask(t testing.TB, h plugin.Handler, client string, m *dns.Msg) *dns.Msg {
 	return r.Msg
 }
 
-// brief tells an answer in words: its code unless that is NOERROR, its records with the
+// brief describes an answer: its code unless that is NOERROR, its records with the
 // endpoints as node/number, the additional ones after a plus, and "soa" for nothing.
 func brief(m *dns.Msg) string {
 	var words []string

@@ -36,8 +36,8 @@ func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		question string
-		qtype    uint16 // A unless it is said
-		client   string // on the node a1 unless it is said
+		qtype    uint16 // A by default
+		client   string // on the node a1 by default
 		want     string
 	}{
 		{name: "nearest", question: webName, want: "a1/1 a1/2"},
@@ -194,7 +194,7 @@ func TestForeignMessages(t *testing.T) {
 			want: "->" + webName + " a1/1",
 		},
 		{
-			name: "an alias of what is nowhere near", client: onC1,
+			name: "an alias of a name that is not near", client: onC1,
 			m:    message("www.example.org.", dns.TypeA, "www.example.org. 60 IN CNAME hard.shop.svc.cluster.local.", "hard.shop.svc.cluster.local. 5 IN A 10.1.0.1"),
 			want: "->hard.shop.svc.cluster.local. soa",
 		},
@@ -210,12 +210,12 @@ func TestForeignMessages(t *testing.T) {
 			want: "db-0",
 		},
 		{
-			name: "SRV with targets of which no address is known", client: onA1,
+			name: "SRV with targets without a known address", client: onA1,
 			m:    message(portName, dns.TypeSRV, portName+" 5 IN SRV 0 50 80 gone."+webName, portName+" 5 IN SRV 0 50 80 10-3-0-1."+webName, portName+" 5 IN SRV 0 50 80 db-0."+webName),
 			want: "db-0 gone",
 		},
 		{
-			name: "SRV with targets of which no address is known, hard", client: onA1,
+			name: "SRV with targets without a known address, hard", client: onA1,
 			m: message("_http._tcp.hard.shop.svc.cluster.local.", dns.TypeSRV, "_http._tcp.hard.shop.svc.cluster.local. 5 IN SRV 0 50 80 gone.hard.shop.svc.cluster.local.",
 				"_http._tcp.hard.shop.svc.cluster.local. 5 IN SRV 0 50 80 10-1-0-1.hard.shop.svc.cluster.local."),
 			want: "10-1-0-1",
@@ -232,7 +232,7 @@ func TestForeignMessages(t *testing.T) {
 			want: "web +a1/1",
 		},
 		{
-			name: "signatures of what is not all there", client: onA1,
+			name: "signatures of incomplete records", client: onA1,
 			m: message(webName, dns.TypeA, webName+" 5 IN A 10.1.0.1", webName+" 5 IN A 10.3.0.1",
 				webName+" 5 IN RRSIG A 13 5 5 20300101000000 20200101000000 1 cluster.local. AAAA"),
 			want: "a1/1",

@@ -30,14 +30,14 @@ type Vicinity struct {
 	zones []string
 	// ttl bounds the TTL of filtered records, in seconds.
 	ttl uint32
-	// plan says that names with prefer follow the plan.
+	// plan means that names with prefer follow the plan.
 	plan bool
 	// subnetSources has the resolvers whose EDNS client subnet is trusted.
 	subnetSources []netip.Prefix
 
 	cluster *cluster
 	filters sync.Pool // of *filter
-	// stopped says that its server did not start, or has ended.
+	// stopped means that its server did not start, or has ended.
 	stopped atomic.Bool
 }
 

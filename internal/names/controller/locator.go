@@ -28,7 +28,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
-// Mode says which pods have a PodLocator.
+// Mode selects the pods that get a PodLocator.
 type Mode string
 
 // The modes.

@@ -154,7 +154,7 @@ func TestOwnership(t *testing.T) {
 			IPs: []string{"10.9.9.9"}, NodeName: "n9", NodeLabels: map[string]string{topology.Zone: "z", "bad key": "x"},
 		}
 	}
-	behind := owned("behind", "") // of a pod that was deleted without what it owns
+	behind := owned("behind", "") // of a pod deleted without its dependents
 	behind.OwnerReferences = nil
 	behindAgain := behind.DeepCopy()
 	behindAgain.Name = "behind-again"

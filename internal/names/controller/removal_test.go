@@ -28,7 +28,7 @@ type pages struct {
 	client.Writer
 	names   []string
 	ending  map[string]bool
-	answers []error // of the lists to come, those that fail
+	answers []error // of the next lists, nil for success
 	deletes []error
 	deleted []string
 }
@@ -93,7 +93,7 @@ func TestRemoval(t *testing.T) {
 		{"one that goes already", pages{names: []string{"a", "b", "c"}, ending: map[string]bool{"b": true}}, 2},
 		{"a list that has expired", pages{names: []string{"a", "b", "c", "d", "e"}, answers: []error{nil, apierrors.NewResourceExpired("")}}, 5},
 		{"no such API", pages{names: []string{"a"}, answers: []error{&meta.NoKindMatchError{}}}, 0},
-		{"one that somebody else deleted", pages{names: []string{"a", "b"}, deletes: []error{apierrors.NewNotFound(resource, "a")}}, 1},
+		{"one that is already deleted", pages{names: []string{"a", "b"}, deletes: []error{apierrors.NewNotFound(resource, "a")}}, 1},
 		{"another of its name", pages{names: []string{"a", "b"}, deletes: []error{apierrors.NewConflict(resource, "a", failed)}}, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestRemovalIsRetried(t *testing.T) {
 	})
 }
 
-// additions is a manager that notes what is added to it.
+// additions is a manager that records what is added to it.
 type additions struct {
 	manager.Manager
 	added []manager.Runnable

@@ -33,7 +33,7 @@ type world struct {
 	clock      *clocktesting.FakePassiveClock
 	recorder   *events.FakeRecorder
 	reconciler *reconciler
-	// writes are what was sent since the last look, in order.
+	// writes has the writes since the last check, in order.
 	writes []string
 	// refuse, if set, answers a write instead of the API server.
 	refuse func(operation string) error
@@ -94,7 +94,7 @@ func (w *world) start(options Options) {
 	w.reconciler = newReconciler(w.client, w.recorder, w.clock, options)
 }
 
-// sync syncs pods by their names, and compares what was written.
+// sync syncs pods by their names and compares the writes.
 func (w *world) sync(name string, want ...string) reconcile.Result {
 	w.t.Helper()
 	result, err := w.reconciler.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}})
@@ -168,7 +168,7 @@ func (w *world) locator(name string) *v1alpha1.PodLocator {
 	return locator
 }
 
-// told are the events since the last time.
+// events returns the events since the last call.
 func (w *world) events() []string {
 	var list []string
 	for {

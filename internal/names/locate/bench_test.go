@@ -19,7 +19,7 @@ func benchLabels(node int) map[string]string {
 	}
 }
 
-// benchNodeLabels are those of a node, of which PodLocators have a part.
+// benchNodeLabels has the labels of a node. PodLocators have some of them.
 func benchNodeLabels(node int) map[string]string {
 	labels := benchLabels(node)
 	for _, key := range []string{"kubernetes.io/os", "kubernetes.io/arch", "node.kubernetes.io/instance-type", "example.com/pool"} {

@@ -105,7 +105,7 @@ type copiedLabels struct {
 	pods   int
 }
 
-// claim says that a prefix belongs to an entry.
+// claim means that a prefix belongs to an entry.
 type claim struct {
 	*entry
 	source Source

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model does what Index does by looking through all that it was told.
+// model does what Index does by a search through all its input.
 type model struct {
 	nodes map[string]modelNode
 	pods  map[string]modelPod

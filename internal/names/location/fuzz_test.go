@@ -11,7 +11,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// checkAddresses fails for an address that is there twice, or that locates clients everywhere.
+// checkAddresses fails for an address that occurs twice or locates all clients.
 func checkAddresses(t *testing.T, addresses []netip.Addr, most int) {
 	t.Helper()
 	seen := map[netip.Addr]bool{}

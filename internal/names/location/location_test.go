@@ -19,7 +19,7 @@ func TestOfNode(t *testing.T) {
 	for _, test := range []struct {
 		name              string
 		annotations       string // name=value, one on a line
-		addresses         string // of the status, besides 192.0.2.1
+		addresses         string // of the status, in addition to 192.0.2.1
 		podCIDR           string
 		podCIDRs          []string
 		wantAddrs, wanted string

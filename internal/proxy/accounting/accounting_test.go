@@ -44,7 +44,7 @@ func resolve(front ruleset.Front, target netip.Addr) (Flow, bool) {
 	return Flow{}, false
 }
 
-// accountant makes one that knows the fronts of recorded connections.
+// accountant returns an Accountant that knows the fronts of recorded connections.
 func accountant(t testing.TB, o Options) *Accountant {
 	t.Helper()
 	if o.Resolve == nil {
@@ -77,7 +77,7 @@ func sum(rows []row) (all totals) {
 	return all
 }
 
-// eventually waits until something holds.
+// eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -87,12 +87,12 @@ func eventually(t testing.TB, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-timeout:
-			t.Fatalf("%s does not hold within %s", what, deadline)
+			t.Fatalf("%s: not within %s", what, deadline)
 		}
 	}
 }
 
-// journal keeps what is logged.
+// journal keeps the lines of the log.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -214,14 +214,14 @@ func run(t *testing.T, k *fakeKernel, o Options) *running {
 	return r
 }
 
-// looks lets it look once more, with something changed.
+// looks makes the Accountant read again, after a change.
 func (r *running) looks(t *testing.T, change func()) {
 	t.Helper()
-	eventually(t, "that it waits", r.clock.HasWaiters)
+	eventually(t, "it waits", r.clock.HasWaiters)
 	before := r.kernel.timesRead()
 	r.kernel.change(change)
 	r.clock.Step(DefaultInterval)
-	eventually(t, "that it has looked again", func() bool { return r.kernel.timesRead() == before+1 && r.clock.HasWaiters() })
+	eventually(t, "it has read again", func() bool { return r.kernel.timesRead() == before+1 && r.clock.HasWaiters() })
 }
 
 // ended waits until Run has.
@@ -255,7 +255,7 @@ func TestOpenConnectionsCountOnceAndBytesAsTheyCome(t *testing.T) {
 	ended[at]++
 	k.received <- received{read: framed(netlink.TrackDelete, ended), err: errLost}
 	want[1].moved.request++
-	eventually(t, "that the last byte counts", func() bool { return fmt.Sprint(counted(r.Accountant)) == fmt.Sprint(want) })
+	eventually(t, "the last byte counts", func() bool { return fmt.Sprint(counted(r.Accountant)) == fmt.Sprint(want) })
 
 	r.stop()
 	if err := r.ended(t); err != nil {
@@ -285,7 +285,7 @@ func TestReadingsAreLimited(t *testing.T) {
 			k.costs, k.readFail = test.costs, test.err
 			r := run(t, k, Options{})
 			for n := 1; n < 4; n++ {
-				eventually(t, "that it waits", func() bool { return k.timesRead() == n && r.clock.HasWaiters() })
+				eventually(t, "it waits", func() bool { return k.timesRead() == n && r.clock.HasWaiters() })
 				r.clock.Step(test.pause - 1)
 				// In this order: it waits again only after it has read.
 				if waits, got := r.clock.HasWaiters(), k.timesRead(); !waits || got != n {
@@ -293,7 +293,7 @@ func TestReadingsAreLimited(t *testing.T) {
 				}
 				r.clock.Step(1)
 			}
-			eventually(t, "that it waits", func() bool { return k.timesRead() == 4 && r.clock.HasWaiters() })
+			eventually(t, "it waits", func() bool { return k.timesRead() == 4 && r.clock.HasWaiters() })
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if want := 4 * test.costs; r.health.used != want {
@@ -346,7 +346,7 @@ func TestCountBytesOption(t *testing.T) {
 			k := newFakeKernel()
 			k.bytes, k.countErr = false, test.fails
 			r := run(t, k, Options{CountBytes: test.asked})
-			eventually(t, "that it has looked", r.clock.HasWaiters)
+			eventually(t, "it has read", r.clock.HasWaiters)
 			r.stop()
 			if err := r.ended(t); err != nil {
 				t.Fatal(err)
@@ -369,10 +369,10 @@ func TestRunFails(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("when it is told no more, and goes on where it was", func(t *testing.T) {
+	t.Run("later without events, from the same counts", func(t *testing.T) {
 		k := newFakeKernel()
 		r := run(t, k, Options{})
-		eventually(t, "that it has looked", func() bool { return k.timesRead() == 1 && r.clock.HasWaiters() })
+		eventually(t, "it has read", func() bool { return k.timesRead() == 1 && r.clock.HasWaiters() })
 		broken := errors.New("reading reports of connection tracking: bad file descriptor")
 		k.received <- received{err: broken}
 		if err := r.ended(t); !errors.Is(err, broken) {
@@ -382,7 +382,7 @@ func TestRunFails(t *testing.T) {
 		k.change(func() { k.open = [][]byte{recorded(t, openTCP6)} })
 		ctx, stop := context.WithCancel(t.Context())
 		go func() { r.done <- r.Run(ctx) }()
-		eventually(t, "that what was opened meanwhile counts", func() bool { return len(counted(r.Accountant)) == 1 })
+		eventually(t, "the connection opened meanwhile counts", func() bool { return len(counted(r.Accountant)) == 1 })
 		stop()
 		if err := r.ended(t); err != nil {
 			t.Error(err)

@@ -23,7 +23,7 @@ func (b *book) connect(service string, connections uint64) {
 	b.line(Flow{Namespace: "shop", Service: service, DestinationZone: "zone-b"}, "zone-a").add(connections, traffic{connections, 1})
 }
 
-// connections are those of a Service, zero if it has no series.
+// connections returns the connections of a Service, zero if it has no series.
 func (b *book) connections(service string) (n uint64) {
 	for _, r := range b.rows() {
 		if r.service == service {
@@ -61,7 +61,7 @@ func TestServicesWithTheMostConnectionsHaveSeries(t *testing.T) {
 	if got := b.connections(otherServices); got != 38 {
 		t.Errorf("other Services have %d connections, want 38", got)
 	}
-	// When the first is shown again it goes on where it was.
+	// When the first is shown again, it continues from its earlier count.
 	b.connect("first", 1000)
 	rank("first", "second")
 	b.connect("first", 1)

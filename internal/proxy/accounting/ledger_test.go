@@ -14,8 +14,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// numbered is a resolver to which the port of a front names a Service, and the last
-// byte of a target a zone. Port 9 is nobody's.
+// numbered resolves the port of a front to a Service, and the last byte of a target to a zone. Port 9 has no Service.
 func numbered(front ruleset.Front, target netip.Addr) (Flow, bool) {
 	zone := target.As4()[3]
 	return Flow{"shop", fmt.Sprint("service-", front.Port), fmt.Sprint("zone-", zone)}, front.Port != 9
@@ -51,7 +50,7 @@ func (l *ledger) reading(open ...connection) {
 	l.finish(true, noon)
 }
 
-// noon is when nothing else is said.
+// noon is the default time.
 var noon = time.Unix(1_800_000_000, 0)
 
 // based is a ledger that has had its first reading, of nothing.
@@ -125,8 +124,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	expect(t, l, 3, 3, 3)
 
-	// Nor does it remember more of those that ended while it was reading, and what it
-	// does not know it leaves to the reports.
+	// It remembers no more connections that ended during a reading, and leaves unknown ones to the reports.
 	l.begin()
 	for key := range uint64(4) {
 		l.gone(to(10+key, 80, 1))
@@ -139,7 +137,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	expect(t, l, 7, 3, 3)
 }
 
-// all is what was ever counted, also in series that are not shown.
+// all returns the totals of all connections, including series that are not shown.
 func (b *book) all() totals {
 	rows := b.rows()
 	for _, s := range b.services {
@@ -161,7 +159,7 @@ func TestLedgerMatchesPlainCount(t *testing.T) {
 		open := map[uint64]connection{}
 		var want totals
 		var stale []connection   // what the reading under way has still to bring
-		var reports []connection // of what has ended
+		var reports []connection // of ended connections
 		reading := false
 		var next uint64
 		now := time.Unix(0, 0)

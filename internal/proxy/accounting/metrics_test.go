@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// gathered is an Accountant that has counted a connection with bytes, one without, and
-// one that has no room for series of its own.
+// gathered returns an Accountant that has counted a connection with bytes, one without bytes, and one without room for
+// series of its own.
 func gathered(t *testing.T) *Accountant {
 	t.Helper()
 	a := accountant(t, Options{Resolve: numbered})

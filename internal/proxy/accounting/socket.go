@@ -30,7 +30,7 @@ const (
 type ends struct {
 	file   *os.File
 	gather time.Duration
-	// all says that all waiting reports were read.
+	// all means that all waiting reports were read.
 	all bool
 }
 

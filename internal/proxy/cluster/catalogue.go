@@ -52,11 +52,11 @@ func earliest(times []time.Time) []time.Time {
 // Changes has the changes since the last Take.
 type Changes struct {
 	Services map[types.NamespacedName]*Change
-	// Node says that the own node or the zone of the groups has changed.
+	// Node means that the own node or the zone of the groups has changed.
 	Node bool
-	// Reserved says that the addresses of the cluster have changed.
+	// Reserved means that the addresses of the cluster have changed.
 	Reserved bool
-	// Anew says that earlier resource versions are void.
+	// Anew means that earlier resource versions are void.
 	Anew bool
 }
 

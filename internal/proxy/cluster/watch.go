@@ -33,7 +33,7 @@ type Scope struct {
 	Node string
 	// Namespace is Vicinity's namespace, empty if unknown.
 	Namespace string
-	// Slices says that EndpointSlices are read, and that the API may lack EndpointGroups.
+	// Slices means that EndpointSlices are read, and that the API may lack EndpointGroups.
 	Slices bool
 }
 

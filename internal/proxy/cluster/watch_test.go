@@ -29,7 +29,7 @@ func watching(t *testing.T, a *clustertest.API, change func(*Watches)) (*Watches
 	return w, known
 }
 
-// groupNames are those of the Service web.
+// groupNames returns the groups of the Service web.
 func groupNames(c *Catalogue) []string {
 	var names []string
 	for _, group := range c.Entry(types.NamespacedName{Namespace: "shop", Name: "web"}).Groups {

@@ -55,7 +55,7 @@ type room struct {
 	most, taken int
 	// share is the part of its endpoints that each port keeps, nil for all.
 	share *share
-	// scarce says that not all ports fit. Ports without endpoints are left out first.
+	// scarce means that not all ports fit. Ports without endpoints are left out first.
 	scarce bool
 }
 

@@ -16,8 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// wide is the Service with so many ports and external IPs, and a slice with so many
-// endpoints.
+// wide returns a Service with the given numbers of ports and external IPs, and a slice with endpoints.
 func wide(ports, external, endpoints int) Input {
 	service := testService()
 	service.Spec.Ports = nil
@@ -124,7 +123,7 @@ func serving(r Result) (ports int) {
 	return ports
 }
 
-// leastOf is what a port of a Service takes with one endpoint at the cluster IP.
+// leastOf returns the cost of a port of a Service with one endpoint at the cluster IP.
 func leastOf(service *corev1.Service, r *Result) int {
 	sticky := service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
 	slots := min(1, len(r.Families[0].Endpoints))
@@ -135,8 +134,7 @@ func leastOf(service *corev1.Service, r *Result) int {
 	return ruleset.PortCost(clients, false, 0, 0) + ruleset.FrontCost(slots, sticky, false)
 }
 
-// order is what a Service has of what bounds leave, what comes first first: ports, addresses
-// and endpoints.
+// order returns the numbers of ports, addresses and endpoints of a Service, in the order of their precedence.
 func order(r Result) []int {
 	n := []int{0, 0, 0}
 	for i := range r.Families {

@@ -53,7 +53,7 @@ type Input struct {
 	Slices  []*discoveryv1.EndpointSlice // used with Options.AllServices
 	// MaxElements bounds the kernel elements of both families, as package ruleset counts them. Zero is no bound.
 	MaxElements int
-	// NodeBound says that MaxElements depends on this node: other nodes may have more room.
+	// NodeBound means that MaxElements depends on this node: other nodes may have more room.
 	NodeBound bool
 }
 
@@ -126,7 +126,7 @@ type supply struct {
 	known          ruleset.Known
 }
 
-// need says which pools a port needs for its addresses.
+// need has the pools that a port needs for its addresses.
 type need struct{ cluster, local bool }
 
 // lacks reports whether a needed pool of the supply is empty.

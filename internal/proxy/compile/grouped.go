@@ -22,11 +22,11 @@ type grouped struct {
 	weights []int
 	// choice chooses among the endpoints of the groups for the node.
 	choice endpoint.Choice
-	// anyReady says that an endpoint is ready somewhere.
+	// anyReady means that an endpoint is ready somewhere.
 	anyReady bool
 	// view is the node's zone if a group is not for all zones, otherwise empty.
 	view string
-	// weighted says that weights differ.
+	// weighted means that weights differ.
 	weighted bool
 }
 

@@ -24,17 +24,17 @@ type groupReader struct {
 	groups []*v1alpha1.EndpointGroup // in the order of names
 }
 
-// said is what a group says of an endpoint.
+// said is an endpoint as a group describes it.
 type said struct {
 	group *v1alpha1.EndpointGroup
 	v1alpha1.GroupEndpoint
 }
 
-// leaves reports whether the endpoint goes but serves.
+// leaves reports whether the endpoint terminates but serves.
 func (s said) leaves() bool { return s.NotReady && s.Terminating && !s.NotServing }
 
-// endpoints are all there are, by address and port, with what groups say of each: of two
-// pods that have an address one after the other only what is said of the one that stays.
+// endpoints returns the groups' descriptions of all endpoints, by address and port. If two pods have an address one
+// after the other, it has only the pod that stays.
 func (r groupReader) endpoints() map[string][]said {
 	all := map[string][]said{}
 	for _, g := range r.groups {
@@ -48,7 +48,7 @@ func (r groupReader) endpoints() map[string][]said {
 		slices.SortStableFunc(list, func(a, b said) int { return strings.Compare(worse(a), worse(b)) })
 		counts := list[0]
 		all[at] = slices.DeleteFunc(list, func(s said) bool { return s.Node != counts.Node })
-		for i := range all[at] { // the state is that of the one that counts
+		for i := range all[at] { // all have the state of the first
 			s := &all[at][i]
 			s.NotReady, s.NotServing, s.Terminating = counts.NotReady, counts.NotServing, counts.Terminating
 		}
@@ -75,8 +75,8 @@ func (r groupReader) uses(g *v1alpha1.EndpointGroup) (weight float64, used bool)
 	return 1000, !g.Spec.LocalOnly || !home
 }
 
-// labels are those of the node of an endpoint, as far as they matter. What is on the own
-// node has its labels.
+// labels returns the labels of an endpoint's node, as far as they matter. An endpoint on the own node has the node's
+// labels.
 func (r groupReader) labels(s said) topology.Labels {
 	if s.Node == r.Name {
 		return r.own()
@@ -115,8 +115,7 @@ func (r groupReader) cluster() (weights map[string]float64, beyond bool) {
 	return weights, hard && exists && len(weights) == 0
 }
 
-// taken are the endpoints of which a condition holds that the node uses, with their
-// weights.
+// taken returns the endpoints that meet a condition and that the node uses, with their weights.
 func (r groupReader) taken(all map[string][]said, takes func(said) bool) map[string]float64 {
 	byTiers := map[string][]said{}
 	ats := map[string][]string{}

@@ -8,7 +8,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// knownText shows what is known of endpoints besides where new connections go.
+// knownText shows the known endpoints that get no new connections.
 func knownText(t *testing.T, r Result) string {
 	t.Helper()
 	if len(r.Families) != 1 || len(r.Families[0].Ports) != 1 {

@@ -135,7 +135,7 @@ type RefusedAddress struct {
 // number returns how many addresses it stands for.
 func (r RefusedAddress) number() int { return max(1, r.Beyond) }
 
-// String says which address is refused, why, and what to do.
+// String returns the note: which address is refused, why, and what to do.
 func (r RefusedAddress) String() string {
 	because, but := "", ""
 	switch r.Reason {

@@ -282,7 +282,7 @@ func TestServicesGetAllowedAddresses(t *testing.T) {
 	})
 }
 
-// check compares the fronts of a Service with what it may have.
+// check compares the fronts of a Service with its permitted addresses.
 func (c *randomCluster) check(t *rapid.T, name types.NamespacedName, result Result) {
 	service := c.services[name]
 	if service.Spec.ClusterIP == "None" {
@@ -365,8 +365,8 @@ func TestClaimsThatAreTooMany(t *testing.T) {
 	}
 }
 
-// largeService is a Service with so many ports and external IPs, which begin with a prefix of
-// two octets.
+// largeService returns a Service with the given numbers of ports and external IPs, which begin with a prefix of two
+// octets.
 func largeService(prefix string, addresses, ports int) *corev1.Service {
 	return testService(ours, func(s *corev1.Service) {
 		s.Spec.Ports = nil

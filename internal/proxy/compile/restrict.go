@@ -40,7 +40,7 @@ type holdings struct {
 
 // holding is an address that a Service claims.
 type holding struct {
-	// fields names the fields that claim it. shared says that other Services may have it at some ports.
+	// fields names the fields that claim it. shared means that other Services may have it at some ports.
 	fields []string
 	shared bool
 }

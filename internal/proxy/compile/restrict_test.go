@@ -16,7 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
-// frontOf finds a front of a port, as what it is to that.
+// frontOf finds a front among those of a port.
 func frontOf(ports []ruleset.ServicePort, name string, front ruleset.Front) (ruleset.FrontEnd, bool) {
 	for i := range ports {
 		for _, f := range ports[i].Fronts {

@@ -20,8 +20,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// rollingWorld is a Service whose pods are replaced: new ones become ready, old ones are
-// told to end, serve on until all nodes should know, and go.
+// rollingWorld is a Service whose pods are replaced: new pods become ready, old pods terminate, serve until all nodes
+// should know, and are removed.
 type rollingWorld struct {
 	*planWorld
 	t     *rapid.T
@@ -29,16 +29,16 @@ type rollingWorld struct {
 	pods  []*rollingPod
 	next  int
 	hard  bool
-	// pools are where nodes send traffic.
+	// pools has the endpoints to which nodes send traffic.
 	pools map[string][]string
-	// told says that all nodes know what there was when the last step was taken.
+	// synced means that all nodes know the state of the last step.
 	synced bool
 }
 
 type rollingPod struct {
 	address, node string
 	leaves        bool
-	// known says that all nodes know that it leaves.
+	// known means that all nodes know that it leaves.
 	known bool
 }
 
@@ -69,7 +69,7 @@ func (w *rollingWorld) add(n int) {
 	}
 }
 
-// happen has pods come, be told to end, and go if all nodes know that they leave.
+// happen creates pods, terminates pods, and removes them if all nodes know that they terminate.
 func (w *rollingWorld) happen() {
 	if ready := func(p *rollingPod) bool { return !p.leaves }; w.synced && slices.ContainsFunc(w.pods, ready) {
 		w.pods = slices.DeleteFunc(w.pods, func(p *rollingPod) bool { return p.known && rapid.Bool().Draw(w.t, "it goes") })
@@ -171,7 +171,7 @@ func (w *rollingWorld) pool(node *corev1.Node) []string {
 	zone := node.Labels[topology.Zone]
 	groups := w.seen(zone)
 	if len(groups) == 0 {
-		return nil // nobody serves it
+		return nil // no endpoint serves it
 	}
 	r := compiledSafely(w.t, Input{Service: w.in.Service, Groups: groups}, Options{Node: Node{Name: node.Name, Zone: zone, Labels: node.Labels}})
 	var pool []string

@@ -55,7 +55,7 @@ func objectsOf[T metav1.Object](service *corev1.Service, all []T, owner func(T) 
 type compiler struct {
 	service *corev1.Service
 	options *Options
-	// ours says that kube-proxy does not serve the Service.
+	// ours means that kube-proxy does not serve the Service.
 	ours      bool
 	groups    []*v1alpha1.EndpointGroup
 	slices    []*discoveryv1.EndpointSlice

@@ -91,7 +91,7 @@ func TestServiceOfSlices(t *testing.T) {
 			},
 		},
 		{
-			name:    "sources that cannot be read let nobody in",
+			name:    "invalid sources admit no client",
 			service: testService(balancer("198.51.100.1"), ranges("x", "192.0.2.0/33")), endpoints: "1@a1",
 			want: []string{
 				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
@@ -101,7 +101,7 @@ func TestServiceOfSlices(t *testing.T) {
 			},
 		},
 		{
-			name:    "one that cannot be read, besides those of another family, lets nobody in",
+			name:    "an invalid source, and sources of another family, admit no client",
 			service: testService(balancer("198.51.100.1"), ranges("192.0.2.0/33", "fd00::/8")), endpoints: "1@a1",
 			want: []string{
 				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
@@ -200,7 +200,7 @@ func TestServiceThatIsNotServed(t *testing.T) {
 		{name: "another proxy's", service: testService(func(s *corev1.Service) {
 			s.Labels[v1alpha1.LabelServiceProxyName] = "other"
 		})},
-		{name: "nobody's", service: testService(func(s *corev1.Service) {
+		{name: "an empty proxy name", service: testService(func(s *corev1.Service) {
 			s.Labels[v1alpha1.LabelServiceProxyName] = ""
 		})},
 		{name: "without ports", service: testService(func(s *corev1.Service) {

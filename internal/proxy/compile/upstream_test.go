@@ -50,7 +50,7 @@ type categorized struct {
 	ClusterEndpoints, LocalEndpoints []string
 	// AllEndpoints may be left out where only one of the two before has endpoints.
 	AllEndpoints []string
-	// OnlyRemoteEndpoints says that there are endpoints, though none for this node.
+	// OnlyRemoteEndpoints means that there are endpoints, though none for this node.
 	OnlyRemoteEndpoints bool
 }
 

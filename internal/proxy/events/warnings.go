@@ -59,7 +59,7 @@ type kind struct {
 	end       func(node, family string) string
 	// delay is how long the condition lasts, or has been over, before the event.
 	delay time.Duration
-	// repeatsChanges says that a changed note gets another event while the condition lasts.
+	// repeatsChanges means that a changed note gets another event while the condition lasts.
 	repeatsChanges bool
 	// interval is the least time between two warnings.
 	interval time.Duration

@@ -15,7 +15,7 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// ask is what a path answers: the code and the decoded body.
+// ask returns the answer of a path: the code and the decoded body.
 func ask(t *testing.T, handler http.Handler, path string) (code int, body map[string]any) {
 	t.Helper()
 	recorder := httptest.NewRecorder()

@@ -40,7 +40,7 @@ type Services struct {
 	// local counts the endpoints of each Service on the node.
 	local map[types.NamespacedName]int
 	open  map[port]openPort
-	// broken says that a listener has failed since the last Set.
+	// broken means that a listener has failed since the last Set.
 	broken bool
 }
 

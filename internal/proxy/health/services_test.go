@@ -22,7 +22,7 @@ var (
 	web      = types.NamespacedName{Namespace: "shop", Name: "web"}
 )
 
-// freePort is one that nobody listened at just now.
+// freePort returns a port that was free a moment ago.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")

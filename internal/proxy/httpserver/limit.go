@@ -29,7 +29,7 @@ const (
 type held struct {
 	conn  net.Conn
 	began time.Time
-	// active says that a request is being read or answered.
+	// active means that a request is being read or answered.
 	active bool
 }
 

@@ -165,8 +165,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 			for _, c := range held {
 				go func() { closed <- c.closed() }()
 			}
-			// When so many are closed, the servers have taken all of them: one that a server
-			// takes later than the client below would have the client's closed.
+			// When this many are closed, the servers have accepted all of them. A connection accepted after the client's
+			// below would close it.
 			for range many - most {
 				if err := <-closed; err != nil {
 					t.Fatal(err)

@@ -186,7 +186,7 @@ func (th things) listing(sets []*ruleset.Set, chains []*ruleset.Chain, elements 
 	return l
 }
 
-// wantListing compares what the kernel holds with what it should hold.
+// wantListing compares the kernel's rules with the expected ones.
 func wantListing(t *testing.T, c *kernel.Conn, want ruleset.Listing) {
 	t.Helper()
 	got, err := c.Read(want.Family)
@@ -242,7 +242,7 @@ func TestReadReturnsAppliedRules(t *testing.T) {
 	for _, family := range families {
 		wantListing(t, c, ruleset.Listing{Family: family})
 	}
-	// Both are there at the same time, with the same names.
+	// Both exist at the same time, with the same names.
 	for _, family := range families {
 		apply(t, c, newThings(family).make())
 	}
@@ -371,7 +371,7 @@ func TestRefusals(t *testing.T) {
 		change ruleset.Change
 		errno  unix.Errno
 		want   string
-		// element is the one that the kernel names, -1 if it names none.
+		// element is the element that the kernel names, -1 if it names none.
 		element int
 	}{
 		{
@@ -474,8 +474,7 @@ func TestRefusalsUndoTheFirstStage(t *testing.T) {
 	}
 	wantListing(t, c, th.listing(th.sets(), th.chains(), th.elements()))
 
-	// Without what is refused it is done, and so is what replaces a chain by another of its
-	// name.
+	// Without the refused change, the transaction succeeds. So does one that replaces a chain by another with its name.
 	apply(t, c, ruleset.Transaction{Family: th.family, Changes: add})
 	other := chain
 	other.Rules = []ruleset.Rule{{Family: th.family, Statements: []ruleset.Statement{ruleset.Refuse{}}}}

@@ -45,7 +45,7 @@ func (a addresses) numberedStranger(n int) netip.Addr {
 	return address
 }
 
-// sendAll sends a packet from each of so many strangers, and waits for no answer.
+// sendAll sends a packet from each of n strangers and waits for no answer.
 func (w *world) sendAll(t testing.TB, to netip.AddrPort, strangers int) {
 	t.Helper()
 	err := w.client.Do(func() error {
@@ -77,7 +77,7 @@ func (w *world) remembered(t testing.TB, clients string, one netip.Addr) (number
 	return strings.Count(list, " expires "), strings.Contains(list, " "+one.String()+" timeout ") || strings.Contains(list, "\t"+one.String()+" timeout ")
 }
 
-// fill has so many strangers remembered at each front, each of which has a map of its own.
+// fill makes each front remember n strangers. Each front has its own map.
 func (w *world) fill(t testing.TB, strangers int, fronts ...ruleset.FrontEnd) {
 	t.Helper()
 	// A busy machine drops some packets.
@@ -158,7 +158,7 @@ func TestFullMapOfClients(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.node.nft(t, "delete", "element", w.family.String(), "vicinity", clients, "{ "+w.numberedStranger(0).String()+" }")
-				answers(late) // which may go anywhere once more
+				answers(late) // may go to any endpoint again
 				if got := served(); got != 1 {
 					t.Errorf("with room, the client is led to %d endpoints, want 1", got)
 				}

@@ -24,7 +24,7 @@ type Conn struct {
 	others *netlink.Socket
 	// commits counts transactions.
 	commits uint32
-	// missedNotifications says that others may have changed rules while notices were off.
+	// missedNotifications means that others may have changed rules while notices were off.
 	missedNotifications bool
 	// lists is for listings, so that changes do not wait for them.
 	lists struct {

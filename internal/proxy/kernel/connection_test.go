@@ -12,7 +12,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// front is a front end for TCP that anybody may use.
+// front is a front end for TCP without source ranges.
 func (a addresses) front(n int, port uint16) ruleset.FrontEnd {
 	return ruleset.FrontEnd{Front: ruleset.Front{Address: a.service(n), Protocol: ruleset.TCP, Port: port}, ClusterIP: true}
 }
@@ -26,7 +26,7 @@ func (a addresses) all(ns ...int) []netip.AddrPort {
 	return all
 }
 
-// stage stages ServicePorts and has the kernel do all that is staged.
+// stage stages ServicePorts and applies them to the kernel.
 func stage(t testing.TB, c *kernel.Conn, table *ruleset.Table, all ...ruleset.ServicePort) ruleset.Commit {
 	t.Helper()
 	for _, p := range all {

@@ -20,7 +20,7 @@ func (c *Conn) ForbidLong() {
 	}
 }
 
-// NarrowNotices leaves room for hardly any notice of what others change.
+// NarrowNotices shrinks the buffer for notices of foreign changes to the minimum.
 func (c *Conn) NarrowNotices(t testing.TB) {
 	t.Helper()
 	if err := c.others.SetReceiveBuffer(1); err != nil {
@@ -28,7 +28,7 @@ func (c *Conn) NarrowNotices(t testing.TB) {
 	}
 }
 
-// Pauses counts how often the kernel is asked to say nothing of what others change.
+// Pauses counts how often the notices of foreign changes are paused.
 func (c *Conn) Pauses() *int {
 	pauses := 0
 	set := c.others.SetOption

@@ -12,7 +12,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// commit has the kernel do what is staged.
+// commit applies what is staged to the kernel.
 func commit(t testing.TB, c *kernel.Conn, table *ruleset.Table, now time.Time) ruleset.Commit {
 	t.Helper()
 	commit := table.Commit(now)
@@ -20,7 +20,7 @@ func commit(t testing.TB, c *kernel.Conn, table *ruleset.Table, now time.Time) r
 	return commit
 }
 
-// wantTable compares what the kernel holds with what it should hold.
+// wantTable compares the kernel's table with the expected one.
 func wantTable(t testing.TB, c *kernel.Conn, family ruleset.Family, table *ruleset.Table) {
 	t.Helper()
 	listing, err := c.Read(family)
@@ -167,12 +167,12 @@ func TestForeignChangesDuringBulk(t *testing.T) {
 			own()
 			n.nft(t, command)
 		})
-		is(command+" while nobody listens", ruleset.PossibleInterference)
+		is(command+" during a pause", ruleset.PossibleInterference)
 		is("nothing after it", ruleset.NoInterference)
 	}
 	c.Unnoticed(func() { n.nft(t, "add table ip third") })
 	n.nft(t, "delete element ip vicinity cluster-ips { 192.0.2.1 }")
-	is("one while nobody listens, and one after it", ruleset.Interfered)
+	is("one during a pause, and one after it", ruleset.Interfered)
 	is("nothing after them", ruleset.NoInterference)
 }
 

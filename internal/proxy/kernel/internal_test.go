@@ -82,14 +82,14 @@ func TestAdjacentRangesAreMerged(t *testing.T) {
 	}
 }
 
-// message is what a message holds that a function writes.
+// message returns the bytes that a function writes into a message.
 func message(write func(*netlink.Messages)) []byte {
 	var m netlink.Messages
 	write(&m)
 	return m.Bytes
 }
 
-// The readers accept any bytes, including those that no kernel sends.
+// The readers accept any bytes, including bytes that no kernel sends.
 func FuzzReplies(f *testing.F) {
 	f.Add(message(func(m *netlink.Messages) {
 		key := m.Nest(unix.NFTA_SET_ELEM_KEY)

@@ -29,7 +29,7 @@ func TestUpdatesAndRollBacksUnderLoad(t *testing.T) {
 			{Name: "a/b:udp", Fronts: []ruleset.FrontEnd{udp}, Cluster: w.all(1, 2, 3)},
 			{Name: "a/c:", Fronts: []ruleset.FrontEnd{sticky}, Cluster: w.all(1, 2, 3), Affinity: time.Hour},
 		}
-		// update is what a proxy does that starts and finds the table of another version.
+		// update does what a starting proxy does when it finds the table of another version.
 		update := func() {
 			t.Helper()
 			table := ruleset.NewTable(w.config())
@@ -121,8 +121,8 @@ func TestUpdatesAndRollBacksUnderLoad(t *testing.T) {
 	})
 }
 
-// otherLayout replaces the table by one that does the same and is not ours: one of its sets is
-// of another kind, and one of its chains is unknown.
+// otherLayout replaces the table by an equivalent one of another version: one of its sets has another type, and one
+// of its chains is unknown.
 func otherLayout(t *testing.T, config ruleset.Config, ports []ruleset.ServicePort) ruleset.Transaction {
 	t.Helper()
 	table := ruleset.NewTable(config)

@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// typical is a table with one of everything that Services ask for, whose maps remember so many
-// clients. Pods are told by their interfaces, if there is a name of these.
+// typical returns a table with one of each kind of Service, whose maps remember the given number of clients. If an
+// interface name is given, pods are identified by their interfaces.
 func typical(t testing.TB, family ruleset.Family, clients int, interfaces ruleset.Interfaces) *ruleset.Table {
 	t.Helper()
 	address := func(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("10.96.0.%d", n)) }

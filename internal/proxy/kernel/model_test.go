@@ -58,8 +58,8 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// watch are rules that count the packets of new connections to a front before they are
-// translated, and those that were translated.
+// watch has rules that count the packets of new connections to a front before their translation, and translated
+// packets.
 const watch = `
 table FAMILY watch {
 	counter came { }
@@ -155,7 +155,7 @@ func (m *model) somePort(name string) ruleset.ServicePort {
 	return p
 }
 
-// commit has the kernel do what is staged and due, while packets come.
+// commit applies what is staged and due to the kernel while packets arrive.
 func (m *model) commit() {
 	m.t.Helper()
 	done := make(chan struct{})
@@ -180,8 +180,7 @@ func (m *model) commit() {
 	}
 }
 
-// sendPackets sends packets until it is told that all is done, each from a port of its own, so
-// that it begins a connection.
+// sendPackets sends packets until done is closed, each from a new port, so that it begins a connection.
 func sendPackets(at netip.AddrPort, done <-chan struct{}) error {
 	const most = 200
 	for range most {
@@ -202,7 +201,7 @@ func sendPackets(at netip.AddrPort, done <-chan struct{}) error {
 	return nil
 }
 
-// restart goes on with another table, which is told what the kernel holds.
+// restart continues with another table, which adopts the kernel's rules.
 func (m *model) restart() {
 	m.t.Helper()
 	m.table = ruleset.NewTable(m.config)

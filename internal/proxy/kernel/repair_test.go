@@ -10,7 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// repair has a table put right what others changed.
+// repair makes a table repair foreign changes.
 func repair(t *testing.T, w *world, table *ruleset.Table) {
 	t.Helper()
 	l, err := w.conn.Read(w.family)
@@ -25,9 +25,9 @@ func repair(t *testing.T, w *world, table *ruleset.Table) {
 func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 	for _, test := range []struct {
 		name, chain string
-		// command is what nft is told, and old and new how a list of the chain is edited.
+		// command is a command of nft. If new is set, the chain's earlier listing is then loaded with new for old.
 		command, old, new string
-		// stops says that traffic stops.
+		// stops means that traffic stops.
 		stops bool
 	}{
 		{"policy", "refuse-forward", "add chain ip vicinity refuse-forward { policy drop; }", "", "", true},
@@ -64,7 +64,7 @@ func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 					t.Fatal(err)
 				}
 				if table.HoldsShape(l) {
-					t.Errorf("%s does not distinguish them", what)
+					t.Errorf("%s does not show the change", what)
 				}
 			}
 			repair(t, w, table)

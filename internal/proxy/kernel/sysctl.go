@@ -19,7 +19,7 @@ type Finding struct {
 	// Name is the sysctl name of the setting.
 	Name        string
 	Value, Want string
-	// Consequence says what does not work with the value.
+	// Consequence describes what does not work with the value.
 	Consequence string
 }
 

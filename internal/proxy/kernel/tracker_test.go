@@ -26,7 +26,7 @@ func (n *namespace) track(t testing.TB, o kernel.TrackerOptions) *kernel.Tracker
 	return tracker
 }
 
-// flow is a socket that goes on sending to a front from one port.
+// flow is a socket that keeps sending to a front from one port.
 type flow struct {
 	net.Conn
 }
@@ -61,7 +61,7 @@ func (f flow) wantAnswer(t *testing.T, want netip.AddrPort) {
 	}
 }
 
-// forget has connection tracking forget what a commit has made stale.
+// forget deletes the connections that a commit has made stale.
 func forget(t *testing.T, tracker *kernel.Tracker, stale []ruleset.Stale, want int) {
 	t.Helper()
 	deleted, err := tracker.Delete(t.Context(), stale)
@@ -84,14 +84,14 @@ func TestFlowsMoveToOtherEndpoints(t *testing.T) {
 		staying.wantAnswer(t, w.endpoint(1))
 
 		done := stage(t, w.conn, table, with(2))
-		// The flow goes on where it went, until it is forgotten.
+		// The flow stays with its endpoint until it is forgotten.
 		moving.wantAnswer(t, w.endpoint(1))
 		forget(t, tracker, done.Stale, 1)
 		moving.wantAnswer(t, w.endpoint(2))
 		staying.wantAnswer(t, w.endpoint(1))
 		forget(t, tracker, done.Stale, 0)
 
-		// Without endpoints it stays where it is, until there is another.
+		// Without endpoints it stays until there is another one.
 		done = stage(t, w.conn, table, ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{front}})
 		forget(t, tracker, done.Stale, 0)
 		moving.wantAnswer(t, w.endpoint(2))
@@ -100,7 +100,7 @@ func TestFlowsMoveToOtherEndpoints(t *testing.T) {
 		moving.wantAnswer(t, w.endpoint(3))
 		staying.wantAnswer(t, w.endpoint(1))
 
-		// One that serves without new connections keeps what it has.
+		// An endpoint that serves without new connections keeps its connections.
 		serving := with(1)
 		serving.Known.Serving = w.all(3)
 		done = stage(t, w.conn, table, serving)
@@ -177,7 +177,7 @@ func TestFlowsAreReconciled(t *testing.T) {
 		for _, f := range []flow{moving, staying, unknown} {
 			f.wantAnswer(t, w.endpoint(1))
 		}
-		// A proxy that was killed, and one that starts when the endpoint is gone.
+		// A proxy is killed, and another starts after the endpoint is removed.
 		again := ruleset.NewTable(w.config())
 		listing, err := w.conn.Read(w.family)
 		if err != nil {

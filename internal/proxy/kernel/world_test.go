@@ -24,20 +24,19 @@ type world struct {
 	conn                    *kernel.Conn
 }
 
-// addresses are those of a world.
+// addresses has the addresses of a world.
 type addresses struct {
 	family ruleset.Family
-	// pods is where pods have theirs from: endpoints, and one that the client has.
+	// pods has the addresses of pods: the endpoints, and one of the client.
 	pods netip.Prefix
-	// inner and outer are those of the node on its links, and pod and stranger those of
-	// the client.
+	// inner and outer are the node's addresses on its links, pod and stranger the client's.
 	inner, outer, pod, stranger netip.Addr
 	// strangers are many more addresses of the client.
 	strangers      netip.Prefix
 	bits, wideBits int
 }
 
-// worlds are the addresses of either family.
+// worlds has the addresses of each family.
 var worlds = []addresses{
 	{
 		family: ruleset.IPv4, strangers: netip.MustParsePrefix("198.18.0.0/15"), pods: netip.MustParsePrefix("10.128.0.0/9"),
@@ -108,8 +107,7 @@ func newWorld(t testing.TB, a addresses) *world {
 		netip.PrefixFrom(a.stranger, a.wideBits), netip.PrefixFrom(a.pod, a.pod.BitLen()))
 	w.endpoints.Must(t, func() error { return route("eth0", defaultOf(a), a.inner) })
 	w.client.Must(t, func() error { return route("eth0", defaultOf(a), a.outer) })
-	// The node knows the client's pod, and takes addresses of Services for ones that somebody
-	// else serves.
+	// The node has a route to the client's pod. It routes addresses of Services away, as if another host served them.
 	w.node.Must(t, func() error {
 		return errors.Join(route("client", netip.PrefixFrom(a.pod, a.pod.BitLen()), a.stranger), route("endpoints", defaultOf(a), a.endpoint(1).Addr()))
 	})
@@ -202,7 +200,7 @@ func (w *world) serve(t testing.TB) {
 	}
 }
 
-// serveAt has an address of the namespace of endpoints answer as they do.
+// serveAt makes an address of the endpoints' namespace answer as they do.
 func (w *world) serveAt(t testing.TB, at netip.AddrPort) {
 	t.Helper()
 	listener, packets := w.endpoints.listen(t, at), w.endpoints.packets(t, at)

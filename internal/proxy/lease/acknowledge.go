@@ -11,7 +11,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 )
 
-// Acknowledgement says which groups of Services in hand-over are programmed.
+// Acknowledgement reports the programmed groups of Services in hand-over.
 type Acknowledgement struct {
 	// Version is the resource version up to which groups are programmed, 0 for none.
 	Version uint64

@@ -30,7 +30,7 @@ func TestAcknowledgements(t *testing.T) {
 	step("two groups at once", 12)
 	step("nothing new", 12)
 
-	// What waits is told, and holds up nothing else.
+	// A waiting Service is excepted and delays no other.
 	failing["bad"] = true
 	a.Wait(name("bad"), []uint64{20})
 	a.Wait(name("early"), []uint64{19})
@@ -44,15 +44,14 @@ func TestAcknowledgements(t *testing.T) {
 	failing["bad"] = false
 	step("it is programmed", 25)
 
-	// Of a namespace with many of those that wait all Services are told, those of others one by
-	// one.
-	many := func(tell func(types.NamespacedName)) {
+	// A namespace with many waiting Services is excepted as a whole, other Services by name.
+	many := func(yield func(types.NamespacedName)) {
 		for i := range mostExcept {
-			tell(types.NamespacedName{Namespace: "greedy", Name: fmt.Sprintf("many-%02d", i)})
+			yield(types.NamespacedName{Namespace: "greedy", Name: fmt.Sprintf("many-%02d", i)})
 		}
 	}
 	many(func(one types.NamespacedName) { failing[one.Name] = true; a.Wait(one, []uint64{26}) })
-	step("as many wait as can be told", 25, allOf(many)...)
+	step("as many wait as fit", 25, allOf(many)...)
 	failing["bad"] = true
 	a.Wait(name("bad"), []uint64{27})
 	a.Wait(name("web"), []uint64{28})
@@ -61,11 +60,11 @@ func TestAcknowledgements(t *testing.T) {
 	delete(failing, "bad")
 	step("they do not", 28)
 
-	// More namespaces than can be told hold up what is later than the first of the others. Those
-	// that have one Service each are not told whole.
-	many = func(tell func(types.NamespacedName)) {
+	// If more namespaces wait than fit into the exceptions, versions after the first of the others are delayed. A namespace
+	// with one waiting Service is not excepted as a whole.
+	many = func(yield func(types.NamespacedName)) {
 		for i := range mostExcept {
-			tell(types.NamespacedName{Namespace: fmt.Sprintf("many-%02d", i), Name: fmt.Sprintf("many-%02d", i)})
+			yield(types.NamespacedName{Namespace: fmt.Sprintf("many-%02d", i), Name: fmt.Sprintf("many-%02d", i)})
 		}
 	}
 	many(func(one types.NamespacedName) { failing[one.Name] = true; a.Wait(one, []uint64{30}) })
@@ -90,8 +89,8 @@ func TestAcknowledgements(t *testing.T) {
 	step("versions never fall", 60)
 }
 
-// allOf are the names that a function tells.
-func allOf(tell func(func(types.NamespacedName))) (names []string) {
-	tell(func(one types.NamespacedName) { names = append(names, one.Name) })
+// allOf returns the names that a function yields.
+func allOf(yield func(func(types.NamespacedName))) (names []string) {
+	yield(func(one types.NamespacedName) { names = append(names, one.Name) })
 	return names
 }

@@ -23,14 +23,14 @@ import (
 
 var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 
-// fakeLeases hold one Lease, as the API does. Tests look at it while nobody runs.
+// fakeLeases holds one Lease, as the API does. Tests read it while nothing runs.
 type fakeLeases struct {
 	mu     sync.Mutex
 	stored *coordinationv1.Lease
 	fail   error
-	// versions are those of all writes.
+	// versions has the versions of all writes.
 	versions []string
-	// failed is how many requests failed.
+	// failed counts failed requests.
 	failed atomic.Int64
 }
 
@@ -150,7 +150,7 @@ func TestProgrammedVersionsAreWritten(t *testing.T) {
 		if _, written := stored.pass(writeWithin); len(written) != 2 {
 			t.Errorf("acknowledged again: %q", written)
 		}
-		// Many are told together, and none is forgotten.
+		// Many are written together, and none is lost.
 		for version := range uint64(2000) {
 			k.Acknowledge(Acknowledgement{Version: 42 + version})
 			stored.pass(10 * time.Millisecond)

@@ -86,7 +86,7 @@ func (s *Socket) List(m *Messages, use func(part []byte) bool) error {
 
 type answer struct {
 	each func(content []byte)
-	// listing says that a list is expected, ended that its end has come, changed that it changed meanwhile.
+	// listing means that a list is expected, ended that its end has come, changed that it changed meanwhile.
 	listing, ended, changed bool
 	failure                 *Failure
 }

@@ -49,7 +49,7 @@ func TestListingsAreWhole(t *testing.T) {
 	}
 }
 
-// The readers accept any bytes, including those that no kernel sends.
+// The readers accept any bytes, including bytes that no kernel sends.
 func FuzzReplies(f *testing.F) {
 	var m Messages
 	m.Begin(TrackNew, 0, unix.NFPROTO_IPV4, 0)

@@ -80,11 +80,11 @@ func (s *State) take(failure error, began, ended time.Time, pace Pace) {
 
 // Verdict joins the states of all families.
 type Verdict struct {
-	// Holds says that all families that can be probed passed.
+	// Holds means that all families that can be probed passed.
 	Holds bool
-	// Recent says that all passed recently, and that no probe has failed or was requested since.
+	// Recent means that all passed recently, and that no probe has failed or was requested since.
 	Recent bool
-	// Due says that another probe follows soon, because one failed or was requested.
+	// Due means that another probe follows soon, because one failed or was requested.
 	Due bool
 	// Failure is the reason of a failure, empty for none.
 	Failure string

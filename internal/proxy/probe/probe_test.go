@@ -72,7 +72,7 @@ func TestOutcomeIsThatOfTheLastProbes(t *testing.T) {
 			if decided || s.Outcome == Passed {
 				t.Fatalf("outcome %d after %v", s.Outcome, kinds)
 			}
-			// It was so before, and one that passed would have ended it.
+			// The outcome was the same before, and a passed probe would have changed it.
 			t.Fatalf("outcome %d after %d that did not pass", s.Outcome, missed)
 		case decided && (s.Outcome == Failed) != (kinds[len(kinds)-1] == 1):
 			t.Fatalf("outcome %d differs from the last of %v", s.Outcome, kinds)

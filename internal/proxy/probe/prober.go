@@ -48,7 +48,7 @@ type Prober struct {
 
 	mu       sync.Mutex
 	families map[ruleset.Family]*probed
-	// requested says that a probe is requested.
+	// requested means that a probe is requested.
 	requested bool
 }
 

@@ -27,11 +27,11 @@ var (
 // name.
 type network struct {
 	t *testing.T
-	// leads says where connections to the front go.
+	// leads is the target of connections to the front.
 	leads atomic.Pointer[func(ctx context.Context) (net.Conn, error)]
-	// closed says that the node does not reach its own address.
+	// closed means that the node does not reach its own address.
 	closed atomic.Bool
-	// stranded says that the node has no route to the front.
+	// stranded means that the node has no route to the front.
 	stranded atomic.Bool
 	where    atomic.Pointer[string] // of the listener
 }
@@ -86,7 +86,7 @@ func unreachable(context.Context) (net.Conn, error) {
 	return nil, &net.OpError{Op: "dial", Err: syscall.ENETUNREACH}
 }
 
-// prober is one that runs as long as the test.
+// prober returns a Prober that runs until the test ends.
 func (n *network) prober(pace Pace, changed, unserved func()) *Prober {
 	p := New(Options{
 		Node: "node-a", Port: DefaultPort, Pace: pace, Listen: n.listen, Dial: n.dial, Routed: func(netip.Addr, netip.Addr) bool { return !n.stranded.Load() },

@@ -12,7 +12,7 @@ import (
 type entry struct {
 	verdicts [verdictMaps]Verdict
 	slots    [slotMaps][]netip.AddrPort
-	// clusterIP says that the front counts for the set of cluster IPs. counted says that its verdicts count as references
+	// clusterIP means that the front counts for the set of cluster IPs. counted means that its verdicts count as references
 	// to their parts.
 	clusterIP, counted bool
 }

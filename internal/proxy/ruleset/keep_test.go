@@ -187,7 +187,7 @@ func TestKeep(t *testing.T) {
 			if !other.Holds(l) || !other.HoldsShape(l) {
 				t.Errorf("the kernel differs: %v", other.compare(l, true))
 			}
-			// It is asked for, refused, and kept again.
+			// The port is staged, refused, and kept again.
 			other.Adopt(l)
 			other.stage(t, asked)
 			other.Commit(start)
@@ -222,7 +222,7 @@ func TestKeepInReplacedTables(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		tamper func(*fakeKernel, *Listing)
-		// dns and web say whether what is asked for is made.
+		// dns and web mean that the staged port is written.
 		dns, web bool
 	}{
 		{"a chain of another", func(k *fakeKernel, _ *Listing) { k.chains["x"] = &Chain{Name: "x"} }, true, false},

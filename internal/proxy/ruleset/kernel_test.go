@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// fakeKernel holds a table, does transactions, and refuses those that Linux refuses, and
-// also what a smallest transaction does not have in it.
+// fakeKernel holds a table and applies transactions. It refuses transactions that Linux refuses, and unnecessary
+// changes.
 type fakeKernel struct {
 	exists bool
 	sets   map[string]*fakeSet
@@ -101,7 +101,7 @@ func (k *fakeKernel) change(family Family, c Change) error {
 	return nil
 }
 
-// checkRules refuses rules that lead to what is not there.
+// checkRules refuses rules that lead to absent chains or sets.
 func (k *fakeKernel) checkRules(family Family, c *Chain) error {
 	for _, r := range c.Rules {
 		if r.Family != family {
@@ -242,8 +242,7 @@ func (k *fakeKernel) forget(family Family, all []Forget) {
 	}
 }
 
-// check finds packets that are lost although they need not be: those that were led
-// somewhere by before, and then find after.
+// check finds packets that are lost without need: packets that pass some rules of before and the others of after.
 func (k *fakeKernel) check(before *fakeKernel) error {
 	for _, name := range []string{"services", "remember", "firewall", "refused"} {
 		if before.sets[name] == nil {
@@ -302,7 +301,7 @@ type packet struct {
 	front  Front
 	// in is the interface that it comes in by, none if it is the node's own.
 	in string
-	// fromNode says that the source is the node's, toNode that the destination is.
+	// fromNode means that the source is the node's, toNode that the destination is.
 	fromNode, toNode bool
 }
 
@@ -311,12 +310,12 @@ func (i Interfaces) hold(name string) bool {
 	return name == i.Name || i.Prefix && strings.HasPrefix(name, i.Name)
 }
 
-// fate is what becomes of a packet.
+// fate is the outcome for a packet.
 type fate struct {
-	// target is where it went, the front itself if nothing translated it.
+	// target is the destination, the front itself if nothing translated it.
 	target     netip.AddrPort
 	masquerade bool
-	// end is how it ended otherwise.
+	// end is how it ended without a target.
 	end string
 }
 
@@ -353,7 +352,7 @@ type branches struct {
 	part      float64
 }
 
-// take draws one of some numbers, each of which is as likely as a function says.
+// take draws a number below of. likely returns the probability of each.
 func (b *branches) take(of int, likely func(int) float64) int {
 	if b.at == len(b.taken) {
 		b.taken, b.of = append(b.taken, 0), append(b.of, of)
@@ -413,8 +412,7 @@ type walk struct {
 	mark       uint32
 	decided    bool // for this hook
 	end        string
-	// unremembered says that no set remembers it, and forgotten are those that would have
-	// forgotten it.
+	// unremembered means that no set remembers the client. forgotten has the maps whose entry a rule would have deleted.
 	unremembered bool
 	forgotten    []string
 }
@@ -551,7 +549,7 @@ func (w *walk) decide(v Verdict) bool {
 	return true
 }
 
-// key is what a rule looks up.
+// key returns the key that a rule looks up.
 func (w *walk) key(values []Value) string {
 	var key []byte
 	for _, v := range values {
@@ -573,7 +571,7 @@ func (w *walk) key(values []Value) string {
 	return string(key)
 }
 
-// bed is a Table with a fake kernel that does what it says.
+// bed is a Table with a fake kernel that applies its transactions.
 type bed struct {
 	*Table
 	kernel *fakeKernel

@@ -86,7 +86,7 @@ func (m *model) pool(p packet) []netip.AddrPort {
 	return all
 }
 
-// fates are those of a packet, with how likely each is.
+// fates returns the possible fates of a packet with their probabilities.
 func (m *model) fates(p packet) map[fate]float64 {
 	_, end, ok := m.winner(p.front)
 	refusal := fate{end: rejected}
@@ -259,21 +259,19 @@ type connection struct {
 	target netip.AddrPort
 }
 
-// machine is a table under test with what is known of it.
+// machine is a table under test with the expected state.
 type machine struct {
 	*bed
 	world *world
-	// wanted is what was staged, done what the kernel was told last, and before what it
-	// was told before that.
+	// wanted is the staged model, done the one of the last write, and before the one of the write before it.
 	wanted, done, before model
 	now                  time.Time
 	connections          map[connection]bool
-	// intact says that nobody else changed the table since the last Commit.
+	// intact means that there was no foreign change since the last Commit.
 	intact bool
-	// toForget is what clients are yet to be forgotten of.
+	// toForget has the pending requests to forget clients.
 	toForget []Forget
-	// forgetful says that the table knows less, or more, of what was than the last Commit
-	// that was done.
+	// forgetful means that the table knows less or more of the past than the last Commit that was written.
 	forgetful bool
 }
 
@@ -357,7 +355,7 @@ func (m *machine) configure(t *rapid.T) {
 	m.Configure(m.wanted.config)
 }
 
-// commit commits and looks at all that there is to see.
+// commit commits and checks everything visible.
 func (m *machine) commit(t *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 120).Draw(t, "ms")) * time.Millisecond)
 	if rapid.Bool().Draw(t, "forget") {
@@ -422,8 +420,8 @@ func (m *machine) look(t *rapid.T) {
 // lookAtPacket sends a packet so often that it draws every number.
 func (m *machine) lookAtPacket(t *rapid.T, p packet) {
 	want, got := m.done.fates(p), m.kernel.fates(p)
-	// A client that is remembered goes where it went before. That is among what the model
-	// tells, which does not remember.
+	// A remembered client goes to its earlier target. The model does not remember clients, but this target is one of
+	// its possible fates.
 	sp, _, _ := m.done.winner(p.front)
 	for f, part := range got {
 		if off := math.Abs(part - want[f]); want[f] == 0 || off > 0.01 && sp.Affinity == 0 {
@@ -435,8 +433,7 @@ func (m *machine) lookAtPacket(t *rapid.T, p packet) {
 	}
 }
 
-// lookAtConnections looks for connections that cannot go on but do, and for those that
-// could.
+// lookAtConnections finds connections that continue though they must end, and the reverse.
 func (m *machine) lookAtConnections(t *rapid.T, stale []Stale) {
 	for c := range m.connections {
 		ended := slices.Contains(stale, Stale{c.packet.front, c.target})
@@ -503,7 +500,7 @@ func (m *model) pools(front Front) [2][]netip.AddrPort {
 	}
 }
 
-// connect makes connections anew, which some sets remember.
+// connect opens new connections, which some sets remember.
 func (m *machine) connect() {
 	clear(m.connections)
 	for _, front := range m.world.fronts {
@@ -529,7 +526,7 @@ func (m *machine) wait(t *rapid.T) {
 	m.commit(t)
 }
 
-// drain waits until nothing lingers. Then the table is as one that was never different.
+// drain waits until nothing lingers. Then the table equals a new one.
 func (m *machine) drain(t *rapid.T) {
 	for range 9 {
 		m.forgetClients()
@@ -587,7 +584,7 @@ func (m *machine) restart(t *rapid.T) {
 	m.commit(t)
 }
 
-// tamper is somebody else who changes the table.
+// tamper makes foreign changes of the table.
 func (m *machine) tamper(t *rapid.T) {
 	before := m.kernel.list(m.world.family)
 	held := m.Holds(before)
@@ -598,7 +595,7 @@ func (m *machine) tamper(t *rapid.T) {
 	if reflect.DeepEqual(before, after) && held != m.Holds(after) {
 		t.Fatalf("the kernel holds the same as before, and this is correct: %t", held)
 	}
-	// A table that finds nothing wrong goes on as ever.
+	// A table that finds no difference continues unchanged.
 	if !m.Holds(after) {
 		m.intact = false
 		m.Adopt(after)

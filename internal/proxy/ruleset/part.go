@@ -36,7 +36,7 @@ const (
 	splitInfix = "split-"
 )
 
-// treatment says which connections a draw chain masquerades.
+// treatment selects the connections that a draw chain masquerades.
 type treatment uint8
 
 const (

@@ -21,7 +21,7 @@ type port struct {
 	known   Known // each list sorted
 	// late are endpoints that ended while no other endpoint served.
 	late []netip.AddrPort
-	// keeps says that its fronts keep their kernel rules. kept has these, nil if the fronts are made as usual.
+	// keeps means that its fronts keep their kernel rules. kept has these, nil if the fronts are made as usual.
 	keeps bool
 	kept  map[Front]*entry
 }

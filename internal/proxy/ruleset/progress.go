@@ -12,7 +12,7 @@ type progress struct {
 	programmed, pending map[string]*ServicePort
 	// found has the current versions of the ServicePorts that an earlier process may have programmed.
 	found map[string]*ServicePort
-	// known says that the kernel's rules were read once.
+	// known means that the kernel's rules were read once.
 	known bool
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// shape says how the slots of a pool share traffic, in classes of endpoints with equal shares, the heaviest first. It is
+// shape describes how the slots of a pool share traffic, in classes of endpoints with equal shares, the heaviest first. It is
 // empty for a pool without endpoints.
 type shape []class
 

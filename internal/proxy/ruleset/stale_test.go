@@ -321,7 +321,7 @@ func TestClientsOfRemovedTargets(t *testing.T) {
 	if len(c.Forget) != 1 {
 		t.Fatalf("forgotten are %v", c.Forget)
 	}
-	// A packet on its way has another client remembered with what went.
+	// A packet on its way makes the kernel remember another client with the removed endpoint.
 	late := addressKey(netip.MustParseAddr("192.0.2.2"))
 	remember := func() {
 		b.kernel.sets[c.Forget[0].Set].elements[late] = Element{Key: late, Data: TargetData(targets("2")[0])}
@@ -334,7 +334,7 @@ func TestClientsOfRemovedTargets(t *testing.T) {
 	if again := send(1); again != first {
 		t.Errorf("the client goes to %s, before to %s after its endpoint was removed", again, first)
 	}
-	// To have it forgotten before the last packet came through does not end the watch.
+	// Forgetting it before the last packet passed does not end the watch.
 	b.kernel.forget(IPv4, c.Forget)
 	b.Forgotten(c.Forget[0].Set, start)
 	remember()

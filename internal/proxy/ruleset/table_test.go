@@ -165,7 +165,7 @@ func TestLingerBeginsWithWritten(t *testing.T) {
 		"delete from slots: 10.96.0.1 . tcp . 80 . 2", "delete from local-slots: 10.96.0.1 . tcp . 80 . 1",
 		"delete chain split-3-2", "delete chain pick-local-2", "delete chain pick-3")
 	b.do(t, c)
-	// What went is looked at again at the next time for that.
+	// The removed endpoint is checked again at the next interval.
 	look := start.Add(linger + lookEvery)
 	if due, ok := b.Due(); !ok || !due.Equal(look) {
 		t.Errorf("due at %s (%t), want %s", due, ok, look)
@@ -206,7 +206,7 @@ func TestLooksAreGathered(t *testing.T) {
 		}
 		looks++
 	}
-	// The first are taken by commits that come later. Six endpoints went after these.
+	// Later commits return the first ones. Six endpoints were removed after these.
 	if looks != 1 {
 		t.Errorf("%d looks, want one", looks)
 	}

@@ -180,7 +180,7 @@ type ListedSet struct {
 	Remembered  []netip.AddrPort // the distinct targets in a map that packets add to
 }
 
-// Interference says whether another program has changed the table.
+// Interference reports whether another program has changed the table.
 type Interference uint8
 
 // Another program has changed no table, perhaps this table, or certainly this table.
@@ -233,7 +233,7 @@ type Known struct {
 type FrontEnd struct {
 	Front
 	Pool Pool
-	// ClusterIP says that the rules refuse other ports of the address, and masquerade by Config.
+	// ClusterIP means that the rules refuse other ports of the address, and masquerade by Config.
 	ClusterIP bool
 	NodePort  bool // the cluster assigned the port to one ServicePort
 	// Masquerade masquerades all traffic, except local traffic of PoolSplit.

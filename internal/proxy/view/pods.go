@@ -40,7 +40,7 @@ func FlagErrorf(flag, format string, args ...any) error {
 	return fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...))
 }
 
-// Pods says how to tell traffic of pods from other traffic. The zero value uses the ranges of the node's pods: traffic of
+// Pods identifies the traffic of pods. The zero value uses the ranges of the node's pods: traffic of
 // other pods does not begin on the node.
 type Pods struct {
 	// clusterCIDRs has the ranges of pods. In a family without any, the ranges of the node's pods count, unless notByNode.
