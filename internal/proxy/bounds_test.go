@@ -247,7 +247,7 @@ func TestGrowthWithoutRoom(t *testing.T) {
 	}
 }
 
-// born says when a Service was created.
+// born sets a Service's creation time.
 func born(service *corev1.Service, after time.Duration) *corev1.Service {
 	service.CreationTimestamp = metav1.NewTime(start.Add(after))
 	return service

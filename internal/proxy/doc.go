@@ -3,7 +3,7 @@
 //
 // # The way of a change
 //
-//	cluster     watches the API, and says which Services have changed
+//	cluster     watches the API and reports changed Services
 //	programmer  takes them in turns and within bounds (scheduler, bounds)
 //	compile     decides what the rules of each Service do
 //	ruleset     decides which rules that needs, and how they differ from the kernel's

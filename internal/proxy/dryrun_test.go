@@ -56,7 +56,7 @@ func TestDryRun(t *testing.T) {
 		"table ip vicinity {": true, "table ip6 vicinity {": true, "10.96.0.1": true, "10.1.0.1 . 10.1.0.1": true, "10.1.1.1 . 8080": true,
 		"# shop/web: ": true, "10.1.0.0/24": true,
 		"10.1.2.1": false, // which is not for the zone
-		// Of a Service beyond its bound it says what the node would have.
+		// For a Service beyond its bound, it reports what the node would have.
 		"# shop/large: the whole Service needs ": true, "and --max-service-elements allows 300; ": true, "198.18.0.0 . tcp . 80": true,
 		"198.18.3.231": false, "# shop/none: all of it": false,
 		"# shop/taker: spec.externalIPs: 10.96.0.1 is refused: it is the cluster IP of Service shop/web; remove it\n": true,

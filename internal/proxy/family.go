@@ -75,7 +75,7 @@ func newFamily(config ruleset.Config) *family {
 	return &family{number: config.Family, table: ruleset.NewTable(config), doubtful: true, refused: map[string]*refusedPort{}}
 }
 
-// stage stages a ServicePort, or its removal if port is nil. The error says what was left out.
+// stage stages a ServicePort, or its removal if port is nil. The error names omitted parts.
 func (f *family) stage(name string, port *ruleset.ServicePort) error {
 	if port == nil {
 		f.table.Remove(name)

@@ -84,7 +84,7 @@ func newProvenWorldAt(t *testing.T, pace probe.Pace) *provenWorld {
 	return w
 }
 
-// listenerOf is a listener that says that it is somewhere else.
+// listenerOf is a listener that returns another address.
 type listenerOf struct {
 	net.Listener
 	at netip.AddrPort

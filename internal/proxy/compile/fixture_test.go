@@ -130,7 +130,7 @@ func sliceEndpoint(word string) discoveryv1.Endpoint {
 	return e
 }
 
-// groupEndpoint is the same for groups. "%rack=r1" says what the rack of its node is.
+// groupEndpoint is the same for groups. "%rack=r1" sets the rack of its node.
 func groupEndpoint(word string) v1alpha1.GroupEndpoint {
 	var e v1alpha1.GroupEndpoint
 	word, domain, _ := strings.Cut(word, "%")

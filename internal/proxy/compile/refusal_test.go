@@ -200,7 +200,7 @@ func drawClaimant(t *rapid.T, name types.NamespacedName) *corev1.Service {
 	return s
 }
 
-// may says by the rules alone, looking at all Services, whether one may have an address.
+// may reports whether a Service may have an address. It applies the rules directly to all Services.
 func (c *randomCluster) may(name types.NamespacedName, field string, a netip.Addr) bool {
 	text := a.String()
 	if c.services[name].Spec.ClusterIP == text {

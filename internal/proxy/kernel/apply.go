@@ -18,7 +18,7 @@ import (
 // If the kernel does not permit so long a transaction, Apply carries it out in parts. The kernel limits only processes
 // without CAP_NET_ADMIN in the first user namespace.
 //
-// A *Refusal says that the kernel has done nothing. After any other error, Read the kernel's state.
+// A *Refusal means that the kernel has changed nothing. After any other error, Read the kernel's state.
 func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
 	if t.Empty() {
 		return nil

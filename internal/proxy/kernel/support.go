@@ -18,7 +18,7 @@ const MinimumKernel = "5.13"
 // trialTable exists only within a transaction.
 const trialTable = ruleset.TableName + "-trial"
 
-// CheckSupport tries all statements that rules of a family need. The error says in one sentence what is missing.
+// CheckSupport tries all statements that rules of a family need. The error names what is missing in one sentence.
 func (c *Conn) CheckSupport(ctx context.Context, family ruleset.Family) error {
 	if err := checkVersion(); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (c *Conn) CheckSupport(ctx context.Context, family ruleset.Family) error {
 	return unsupported(t, c.apply(ctx, trialTable, t))
 }
 
-// unsupported explains the error of a trial, and says what to do.
+// unsupported explains the error of a trial, and what to do about it.
 func unsupported(t ruleset.Transaction, err error) error {
 	var refusal *Refusal
 	switch {

@@ -86,7 +86,7 @@ func (c *Conntrack) max(cpus int) int {
 // Change is a setting of the kernel that Set has changed or tried to change. Value is its previous value.
 type Change struct {
 	Finding
-	// Err says why the setting could not be changed, nil if it was.
+	// Err is why the setting could not be changed, nil if it was changed.
 	Err error
 }
 

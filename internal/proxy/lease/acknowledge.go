@@ -18,7 +18,7 @@ type Acknowledgement struct {
 	// Except names, in order, the Services that Version does not cover: their groups are not programmed yet, and block
 	// no others. The name v1alpha1.AllServices stands for all Services of a namespace.
 	Except []types.NamespacedName
-	// Failure says why a probe of the node failed. Then nothing is acknowledged.
+	// Failure is why a probe of the node failed. Then nothing is acknowledged.
 	Failure string
 }
 

@@ -221,7 +221,7 @@ func TestLeaseThatCannotBeWritten(t *testing.T) {
 		if _, written := stored.pass(retryAfter); len(written) != 1 || written[0] != "7" {
 			t.Fatalf("when the API is back, %q is acknowledged", written)
 		}
-		// Somebody else writes it, and says more.
+		// Another writer adds an annotation.
 		stored.set(func() {
 			stored.stored.ResourceVersion = "999"
 			stored.stored.Annotations["note"] = "kept"

@@ -54,7 +54,7 @@ type Prober struct {
 
 type probed struct {
 	listener *listener
-	// unserved says why there is no listener.
+	// unserved is why there is no listener.
 	unserved error
 	target   Target
 	state    State

@@ -49,7 +49,7 @@ func (n *network) listen(at netip.AddrPort) (net.Listener, error) {
 	return named{l, net.TCPAddrFromAddrPort(netip.AddrPortFrom(node, l.Addr().(*net.TCPAddr).AddrPort().Port()))}, nil
 }
 
-// named is a listener that says that it is somewhere else.
+// named is a listener that returns another address.
 type named struct {
 	net.Listener
 	at net.Addr
@@ -180,7 +180,7 @@ func TestProber(t *testing.T) {
 		n.lead(n.own)
 		eventually(t, step.name+" is over", func() bool { return p.Verdict(time.Now()) == Verdict{Holds: true, Recent: true} })
 	}
-	// What passed for another address says nothing for this one.
+	// A passed probe of another address does not count for this one.
 	n.lead(refuse)
 	p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: netip.AddrPortFrom(node, 1)}})
 	if v := p.Verdict(time.Now()); v.Holds {

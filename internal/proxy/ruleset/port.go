@@ -26,7 +26,7 @@ type port struct {
 	kept  map[Front]*entry
 }
 
-// newPort makes a port, which may share the lists of the ServicePort. The error says what was left out.
+// newPort makes a port, which may share the lists of the ServicePort. The error names omitted parts.
 func newPort(config Config, sp ServicePort) (*port, error) {
 	family := config.Family
 	left := &omissions{name: sp.Name}

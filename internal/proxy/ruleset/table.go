@@ -47,7 +47,7 @@ func NewTable(config Config) *Table {
 	}
 }
 
-// Set stages a new or changed ServicePort. The error says which parts were left out. The rest is staged anyway.
+// Set stages a new or changed ServicePort. The error names omitted parts. The rest is staged anyway.
 func (t *Table) Set(sp ServicePort) error {
 	t.ask(sp.Name, &sp)
 	p, err := newPort(t.config, sp)

@@ -47,7 +47,7 @@ func (b Bounds) ForOne(wanted int) int {
 	return wanted
 }
 
-// Beyond says why a Service that needs more than Bounds.Service is not programmed whole, and what to do.
+// Beyond explains why a Service that needs more than Bounds.Service is not programmed whole, and what to do.
 func (b Bounds) Beyond(wanted int) string {
 	return fmt.Sprintf("the whole Service needs %d elements, and --max-service-elements allows %d; remove ports, external IPs or endpoints, or raise the flag", wanted, b.Service)
 }
