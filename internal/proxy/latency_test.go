@@ -21,8 +21,7 @@ func observed(t *testing.T, h prometheus.Histogram) (count uint64, sum float64) 
 	return written.GetHistogram().GetSampleCount(), written.GetHistogram().GetSampleSum()
 }
 
-// aSlice is one of the Service web with an endpoint, and says when the change happened that
-// it was written for.
+// aSlice returns a slice of the Service web with an endpoint and the time of the change that triggered it.
 func aSlice(triggered time.Time) *discoveryv1.EndpointSlice {
 	number, protocol, ready, name := int32(8080), corev1.ProtocolTCP, true, ""
 	return &discoveryv1.EndpointSlice{
