@@ -20,8 +20,8 @@ var memoryFiles = []string{"memory.max", "memory/memory.limit_in_bytes"}
 // noLimit is more memory than exists.
 const noLimit = math.MaxInt64 / 2
 
-// The garbage in per cent of the heap. At the start most garbage comes from lists, which delay the first sync. Afterwards a proxy
-// makes little garbage, so a low percentage is enough.
+// The garbage in per cent of the heap. At the start most garbage comes from lists, which delay the first sync.
+// Afterwards a proxy makes little garbage, so a low percentage is enough.
 const (
 	garbageAtStart = 100
 	garbage        = 40
@@ -30,10 +30,10 @@ const (
 // longestStart bounds the start, which may not end while the API server is unavailable or the kernel refuses all changes.
 const longestStart = 10 * time.Minute
 
-// startGenerously spends memory for a faster start. It returns the function that ends this mode, which also ends after
-// longestStart. GOGC disables it. It leaves a quarter of the limit to the kernel's memory for the proxy. After the start, heap is
-// the limit.
-func startGenerously(limit, heap int64) (end func()) {
+// raiseMemoryUse spends memory for a faster start. It returns the function that ends this mode, which also ends after
+// longestStart. GOGC disables it. It leaves a quarter of the limit to the kernel's memory for the proxy. After the
+// start, heap is the limit.
+func raiseMemoryUse(limit, heap int64) (end func()) {
 	debug.SetMemoryLimit(heap)
 	if os.Getenv("GOGC") != "" {
 		return debug.FreeOSMemory
@@ -54,8 +54,8 @@ func startGenerously(limit, heap int64) (end func()) {
 	}
 }
 
-// heapLimit leaves room in a control group for the kernel's memory for the proxy. A group of zero has no limit. The heap gets at
-// least half: endless garbage collection would be no better than being killed.
+// heapLimit leaves room in a control group for the kernel's memory for the proxy. A group of zero has no limit. The
+// heap gets at least half: endless garbage collection would be no better than being killed.
 func heapLimit(group, kernel int64) int64 {
 	usual := debug.SetMemoryLimit(-1)
 	if group == 0 {

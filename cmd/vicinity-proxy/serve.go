@@ -62,7 +62,7 @@ func (c *command) serve(ctx context.Context) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	o.Kernel, o.Tracker, o.Registry, o.Log = conn, tracker, registry, log
 	groups := os.DirFS(controlGroups)
-	o.Programmed = startGenerously(memoryLimit(groups), heapLimit(groupLimit(groups), o.Elements.KernelMemory()))
+	o.Programmed = raiseMemoryUse(memoryLimit(groups), heapLimit(groupLimit(groups), o.Elements.KernelMemory()))
 	p, err := proxy.New(o)
 	if err != nil {
 		return err
@@ -128,8 +128,8 @@ type supportChecker interface {
 	CheckSupport(ctx context.Context, family ruleset.Family) error
 }
 
-// lacksIPv6 reports whether the kernel has no IPv6. A kernel with IPv6 that does not support the rules is an error: half of the
-// addresses of Services would silently fail.
+// lacksIPv6 reports whether the kernel has no IPv6. A kernel with IPv6 that does not support the rules is an error:
+// half of the addresses of Services would silently fail.
 func lacksIPv6(ctx context.Context, hasIPv6 func() (bool, error), conn supportChecker) (bool, error) {
 	if has, err := hasIPv6(); err != nil || !has {
 		return err == nil, err

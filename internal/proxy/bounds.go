@@ -89,10 +89,10 @@ func (b *bounds) fit(name types.NamespacedName, created time.Time, compiled func
 	return result
 }
 
-// perSync returns how many elements one sync may add and delete, 0 for any number. They take memory until the kernel has
+// maxPerSync returns how many elements one sync may add and delete, 0 for any number. They take memory until the kernel has
 // them. A sync has room for the change of the largest Service or for all elements, and for a quarter more, so that small
 // Services do not wait for a large one.
-func (b *bounds) perSync() int {
+func (b *bounds) maxPerSync() int {
 	if b.Total == 0 {
 		return 0
 	}
@@ -149,9 +149,9 @@ func (b *bounds) demands() []demand {
 	return all
 }
 
-// withdrawn takes back elements that Services got in this sync, if Services that come first in order have no room. It
+// withdrawGrants takes back elements that Services got in this sync, if Services that come first in order have no room. It
 // returns the Services to compile again.
-func (b *bounds) withdrawn(created func(types.NamespacedName) time.Time) []types.NamespacedName {
+func (b *bounds) withdrawGrants(created func(types.NamespacedName) time.Time) []types.NamespacedName {
 	all := b.demands()
 	if len(all) == 0 || len(b.grown) == 0 {
 		return nil
@@ -177,8 +177,8 @@ func (b *bounds) withdrawn(created func(types.NamespacedName) time.Time) []types
 	return names
 }
 
-// admitted returns the waiting Services that fit now, in order.
-func (b *bounds) admitted() []types.NamespacedName {
+// fittingServices returns the waiting Services that fit now, in order.
+func (b *bounds) fittingServices() []types.NamespacedName {
 	if !b.freed {
 		return nil
 	}

@@ -163,7 +163,7 @@ func (c *cleaner) run(ctx context.Context) {
 		if c.clean(ctx) {
 			failures = 0
 		}
-		c.rest(ctx, c.clock.Since(began))
+		c.pause(ctx, c.clock.Since(began))
 		again = nil
 		if wait := c.wait(failures); wait > 0 {
 			again = c.clock.After(wait)
@@ -198,8 +198,8 @@ func (c *cleaner) wait(failures int) time.Duration {
 	return wait
 }
 
-// rest waits as long as the last clean-up took, so that clean-ups take at most half of the time.
-func (c *cleaner) rest(ctx context.Context, worked time.Duration) {
+// pause waits as long as the last clean-up took, so that clean-ups take at most half of the time.
+func (c *cleaner) pause(ctx context.Context, worked time.Duration) {
 	if worked <= 0 {
 		return
 	}

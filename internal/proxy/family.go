@@ -173,8 +173,8 @@ func (f *family) take(listing ruleset.Listing) {
 
 func (f *family) String() string { return f.number.Name() }
 
-// next returns when the family is due again, zero if only a change makes it due.
-func (f *family) next() time.Time {
+// nextDue returns when the family is due again, zero if only a change makes it due.
+func (f *family) nextDue() time.Time {
 	at := f.retry
 	if !f.active || f.failures > 0 {
 		return at

@@ -261,7 +261,7 @@ func (p *programmer) nextSync(now time.Time) time.Time {
 		at = earlier(at, p.scheduler.nextTurn())
 	}
 	for _, f := range p.families {
-		at = earlier(at, f.next())
+		at = earlier(at, f.nextDue())
 	}
 	if at.IsZero() {
 		return at
@@ -338,15 +338,15 @@ func (p *programmer) write(ctx context.Context, now time.Time) (wrote writing, f
 // compileAll compiles Services, and those whose bounds change with them, as far as this sync has room.
 func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) {
 	p.bounds.begin()
-	p.scheduler.begin(p.bounds.perSync())
+	p.scheduler.begin(p.bounds.maxPerSync())
 	each := func(names []types.NamespacedName) {
 		for _, name := range names {
 			p.compile(name, now)
 		}
 	}
 	each(names)
-	each(p.bounds.withdrawn(func(name types.NamespacedName) time.Time { return createdAt(p.catalogue.Entry(name).Service) }))
-	each(p.bounds.admitted())
+	each(p.bounds.withdrawGrants(func(name types.NamespacedName) time.Time { return createdAt(p.catalogue.Entry(name).Service) }))
+	each(p.bounds.fittingServices())
 	each(p.bounds.grantMinimum())
 }
 

@@ -158,7 +158,7 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 		metrics:      p.metrics,
 		log:          o.Log,
 		health:       p.health,
-		warnings:     events.NewWarnings(events.Options{Node: o.NodeName, Record: ports.countWarnings(p.events.Record), Reference: p.reference}),
+		warnings:     events.NewWarnings(events.Options{Node: o.NodeName, Record: ports.countWarnings(p.events.Record), Reference: p.objectReference}),
 		flows:        p.cleaner,
 		onProgrammed: p.keeper.Acknowledge,
 		scheduler:    newScheduler(o.MinSyncPeriod),
@@ -214,7 +214,7 @@ func apiServer(api *rest.Config) netset.Set {
 	return netset.Of(address)
 }
 
-func (p *Proxy) reference(name types.NamespacedName) *corev1.ObjectReference {
+func (p *Proxy) objectReference(name types.NamespacedName) *corev1.ObjectReference {
 	service := p.catalogue.Entry(name).Service
 	if service == nil {
 		return nil

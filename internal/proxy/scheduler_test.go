@@ -195,7 +195,7 @@ func TestLargeServicesHaveTurnsOfTheirOwn(t *testing.T) {
 		t.Errorf("%d is acknowledged except %v, before it was %d", w.version, w.except, acknowledged)
 	}
 	w.run(time.Second)
-	if most := w.bounds.perSync(); slices.Max(sizes) > most || slices.Max(sizes) < each || len(sizes) != large {
+	if most := w.bounds.maxPerSync(); slices.Max(sizes) > most || slices.Max(sizes) < each || len(sizes) != large {
 		t.Errorf("the transactions have %v changes, allowed are %d", sizes, most)
 	}
 	w.right("after their turns")

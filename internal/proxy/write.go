@@ -26,7 +26,7 @@ type writer struct {
 	forget func(ruleset.Family, []ruleset.Forget)
 }
 
-// write writes the staged and due changes of a family. After a failure f.next() says when to retry.
+// write writes the staged and due changes of a family. After a failure f.nextDue() returns when to retry.
 func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
 	if !f.active && !f.doubtful {
 		f.settled()

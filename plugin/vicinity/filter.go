@@ -22,8 +22,8 @@ type subject struct {
 	isPort  bool // some endpoints may lack the port
 }
 
-// filter returns the client's part of a message: the message itself if nothing is filtered, or a copy. It changes neither the
-// message nor its records, which a cache may hold.
+// filter returns the client's part of a message: the message itself if nothing is filtered, or a copy. It changes
+// neither the message nor its records, which a cache may hold.
 func (w *writer) filter(m *dns.Msg) *dns.Msg {
 	if len(m.Answer) == 0 && w.asked == "" {
 		return m
@@ -61,8 +61,8 @@ func (w *writer) filter(m *dns.Msg) *dns.Msg {
 	return &out
 }
 
-// subjects returns the names in a message whose records depend on the client. Before all resources are listed, it reports any
-// name of a Service as unknown.
+// subjects returns the names in a message whose records depend on the client. Before all resources are listed, it
+// reports any name of a Service as unknown.
 func (v *Vicinity) subjects(m *dns.Msg) (found []subject, unknown bool) {
 	synced := v.cluster.isSynced()
 	last := ""
@@ -90,8 +90,8 @@ func (v *Vicinity) subjects(m *dns.Msg) (found []subject, unknown bool) {
 	return found, false
 }
 
-// filter filters the sections of an answer. Filters are pooled: the memory of a choice is neither allocated for each answer nor on
-// the stack of its goroutine, which would have to grow.
+// filter filters the sections of an answer. Filters are pooled: the memory of a choice is neither allocated for each
+// answer nor on the stack of its goroutine, which would have to grow.
 type filter struct {
 	w             *writer
 	answer, extra []dns.RR
@@ -141,9 +141,9 @@ func (f *filter) choose(e *endpoint.Set, addresses []netip.Addr) endpoint.Chosen
 	return chosen
 }
 
-// fresh returns the currently ready addresses of a family that the client uses, if it uses none of the answer: a cache may have
-// the answer from before a pod was replaced.
-func (f *filter) fresh(e *endpoint.Set, old endpoint.Chosen, s *subject, family int) []netip.Addr {
+// readyAddresses returns the currently ready addresses of a family that the client uses, if it uses none of the answer:
+// a cache may have the answer from before a pod was replaced.
+func (f *filter) readyAddresses(e *endpoint.Set, old endpoint.Chosen, s *subject, family int) []netip.Addr {
 	if old.Count > 0 || s.isPort {
 		return nil
 	}
@@ -176,7 +176,7 @@ func (f *filter) addresses(section []dns.RR, s *subject) []dns.RR {
 			continue
 		}
 		chosen := f.choose(endpoints, addresses)
-		fresh := f.fresh(endpoints, chosen, s, family)
+		fresh := f.readyAddresses(endpoints, chosen, s, family)
 		kept, i := make([]dns.RR, 0, len(section)-len(addresses)+chosen.Count), 0
 		for _, rr := range section {
 			switch {
@@ -190,7 +190,7 @@ func (f *filter) addresses(section []dns.RR, s *subject) []dns.RR {
 					}
 				}
 				i++
-			case chosen.Count < len(addresses) && signs(rr, rrtype, s.name):
+			case chosen.Count < len(addresses) && isSignature(rr, rrtype, s.name):
 			default:
 				kept = append(kept, rr)
 			}
@@ -200,8 +200,8 @@ func (f *filter) addresses(section []dns.RR, s *subject) []dns.RR {
 	return section
 }
 
-// services filters the SRV records of a name. It keeps the targets that the client uses, and their addresses in the additional
-// records.
+// services filters the SRV records of a name. It keeps the targets that the client uses, and their addresses in the
+// additional records.
 func (f *filter) services(s *subject) {
 	targets := make(map[string][]netip.Addr)
 	for _, rr := range f.answer {
@@ -237,7 +237,7 @@ func (f *filter) services(s *subject) {
 			} else {
 				f.removed = true
 			}
-		case f.removed && signs(rr, dns.TypeSRV, s.name):
+		case f.removed && isSignature(rr, dns.TypeSRV, s.name):
 		default:
 			kept = append(kept, rr)
 		}
@@ -260,8 +260,8 @@ func (f *filter) services(s *subject) {
 	f.extra = extra
 }
 
-// signs reports whether a record is a signature of the records of a type and name. After filtering it is wrong.
-func signs(rr dns.RR, rrtype uint16, name string) bool {
+// isSignature reports whether a record is a signature of the records of a type and name. After filtering it is wrong.
+func isSignature(rr dns.RR, rrtype uint16, name string) bool {
 	sig, ok := rr.(*dns.RRSIG)
 	return ok && sig.TypeCovered == rrtype && names.Same(sig.Hdr.Name, name)
 }

@@ -1,8 +1,8 @@
 // Package vicinity is a CoreDNS plugin that answers for headless Services with the endpoints near the client.
 //
-// The plugin kubernetes answers as usual, and a cache between the two has the same answers for all clients. This plugin filters a
-// copy of the answer: it keeps the records of a headless Service with EndpointGroups that package endpoint chooses for the client.
-// Package locate finds the client by the address of the query.
+// The plugin kubernetes answers as usual, and a cache between the two has the same answers for all clients. This plugin
+// filters a copy of the answer: it keeps the records of a headless Service with EndpointGroups that package endpoint
+// chooses for the client. Package locate finds the client by the address of the query.
 package vicinity
 
 import (
@@ -49,12 +49,13 @@ func New(zones []string) *Vicinity {
 // Name implements plugin.Handler.
 func (v *Vicinity) Name() string { return pluginName }
 
-// Ready implements ready.Readiness: all resources are listed. The plugin ready also asks plugins whose server did not start.
+// Ready implements ready.Readiness: all resources are listed. The plugin ready also asks plugins whose server did not
+// start.
 func (v *Vicinity) Ready() bool { return v.stopped.Load() || v.cluster.isSynced() }
 
-// inside marks the context of a query that has passed the plugin: plugins below look up the targets of aliases through the whole
-// chain again. Such an answer becomes part of another one, which a cache may hold for all clients. So it is only filtered with
-// the other one.
+// inside marks the context of a query that has passed the plugin: plugins below look up the targets of aliases through
+// the whole chain again. Such an answer becomes part of another one, which a cache may hold for all clients. So it is
+// only filtered with the other one.
 type inside struct{}
 
 // ServeDNS implements plugin.Handler.
@@ -82,8 +83,8 @@ func (v *Vicinity) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 	return plugin.NextOrFailure(v.Name(), v.Next, fw, fw, r)
 }
 
-// writer filters the answers of the plugins below. It is also the context of the query below: most queries need no filter, and a
-// separate context would double the plugin's cost for them.
+// writer filters the answers of the plugins below. It is also the context of the query below: most queries need no
+// filter, and a separate context would double the plugin's cost for them.
 type writer struct {
 	dns.ResponseWriter
 	context.Context
@@ -144,7 +145,7 @@ func (w *writer) locate() endpoint.Client {
 		return w.client
 	}
 	w.located = true
-	address := remote(w.ResponseWriter)
+	address := senderAddress(w.ResponseWriter)
 	if subnet := clientSubnet(w.request); subnet != nil && slices.ContainsFunc(w.plugin.subnetSources, func(p netip.Prefix) bool { return p.Contains(address) }) {
 		if behind, ok := hostOf(subnet); ok {
 			address, w.subnet = behind, subnet
@@ -156,8 +157,8 @@ func (w *writer) locate() endpoint.Client {
 	return w.client
 }
 
-// remote returns the address of the sender of a query.
-func remote(w dns.ResponseWriter) netip.Addr {
+// senderAddress returns the address of the sender of a query.
+func senderAddress(w dns.ResponseWriter) netip.Addr {
 	switch from := w.RemoteAddr().(type) {
 	case *net.UDPAddr:
 		return from.AddrPort().Addr().Unmap().WithZone("")

@@ -5,14 +5,16 @@
 // destination is translated. So each connection counts on one node, and the sum over all nodes counts each once. The caller
 // resolves Services and zones.
 //
-// Connections are those of the kernel. For UDP that means packets between two ports without a pause longer than the kernel's
-// timeout. Unanswered connections count. Bytes are those of packets with their IP headers, to the endpoint (request) and back
-// (reply). The kernel must count them (net.netfilter.nf_conntrack_acct). Connections are counted anyway.
+// Connections are those of the kernel. For UDP that means packets between two ports without a pause longer than the
+// kernel's timeout. Unanswered connections count. Bytes are those of packets with their IP headers, to the endpoint
+// (request) and back (reply). The kernel must count them (net.netfilter.nf_conntrack_acct). Connections are counted
+// anyway.
 //
 // The kernel reports connections when they end. Between reports, all open connections are read, so that long ones count
-// early. Readings take at most a hundredth of a CPU, and are at least an interval apart. A connection that is older than the
-// first reading counts with its later bytes. Reports can be lost if they come faster than they are read. Losses are counted:
-// such connections lack the bytes since the last reading, and connections that no reading has seen are missing.
+// early. Readings take at most a hundredth of a CPU, and are at least an interval apart. A connection that is older
+// than the first reading counts with its later bytes. Reports can be lost if they come faster than they are read.
+// Losses are counted: such connections lack the bytes since the last reading, and connections that no reading has seen
+// are missing.
 //
 // There are at most 100 × zones × 3 series, and a few for the rest. The Services with the most connections have their own
 // series: the first Services get some, and every five minutes a Service with more than twice as many connections replaces
@@ -176,7 +178,7 @@ func (a *Accountant) follow(listening reports) error {
 	into := make([]byte, netlink.ReceiveBuffer)
 	for {
 		n, err := listening.receive(into)
-		a.take(into[:n], netlink.TrackDelete, a.ledger.gone)
+		a.take(into[:n], netlink.TrackDelete, a.ledger.recordEnd)
 		switch {
 		case errors.Is(err, errLost):
 			a.mu.Lock()
@@ -215,7 +217,7 @@ func (a *Accountant) look(ctx context.Context) {
 	a.mu.Lock()
 	a.ledger.begin()
 	a.mu.Unlock()
-	used, err := a.kernel.read(ctx, func(part []byte) { a.take(part, netlink.TrackNew, a.ledger.found) })
+	used, err := a.kernel.read(ctx, func(part []byte) { a.take(part, netlink.TrackNew, a.ledger.recordOpen) })
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}

@@ -84,7 +84,7 @@ func TestOpenConnectionsKeepSeries(t *testing.T) {
 	l.reading(lasting...)
 	for i := range 20 {
 		for range 8 {
-			l.gone(to(uint64(1000+i), 81, 1))
+			l.recordEnd(to(uint64(1000+i), 81, 1))
 		}
 		now = now.Add(rankEvery)
 		l.book.rank(now)

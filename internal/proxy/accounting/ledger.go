@@ -46,8 +46,8 @@ func (l *ledger) begin() {
 	l.ended = map[uint64]struct{}{}
 }
 
-// found takes an open connection.
-func (l *ledger) found(c connection) {
+// recordOpen records an open connection.
+func (l *ledger) recordOpen(c connection) {
 	if c.dying {
 		// The kernel reports an end before it removes the connection from its table, so this end may be counted.
 		return
@@ -79,8 +79,8 @@ func (l *ledger) found(c connection) {
 	}
 }
 
-// gone takes a connection that has ended.
-func (l *ledger) gone(c connection) {
+// recordEnd records a connection that has ended.
+func (l *ledger) recordEnd(c connection) {
 	if l.ended != nil && len(l.ended) < l.most {
 		l.ended[c.key] = struct{}{}
 	}

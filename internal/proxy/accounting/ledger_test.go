@@ -45,7 +45,7 @@ func (c connection) moving(request, reply uint64) connection {
 func (l *ledger) reading(open ...connection) {
 	l.begin()
 	for _, c := range open {
-		l.found(c)
+		l.recordOpen(c)
 	}
 	l.finish(true, noon)
 }
@@ -71,10 +71,10 @@ func expect(t *testing.T, l *ledger, connections, request, reply uint64) {
 func TestOlderConnectionsCountLaterBytes(t *testing.T) {
 	l := newTestLedger(5, 10)
 	l.begin()
-	l.found(to(1, 80, 1).moving(1000, 1000))
-	l.found(to(2, 80, 1).moving(1000, 1000))
-	l.gone(to(2, 80, 1).moving(1001, 1000))
-	l.gone(to(3, 80, 1).moving(1000, 1000)) // before it was read
+	l.recordOpen(to(1, 80, 1).moving(1000, 1000))
+	l.recordOpen(to(2, 80, 1).moving(1000, 1000))
+	l.recordEnd(to(2, 80, 1).moving(1001, 1000))
+	l.recordEnd(to(3, 80, 1).moving(1000, 1000)) // before it was read
 	l.finish(true, noon)
 	expect(t, l, 0, 1, 0)
 	l.reading(to(1, 80, 1).moving(1010, 1020))
@@ -88,7 +88,7 @@ func TestLostReportsLoseBytesOnly(t *testing.T) {
 		now = now.Add(clearEvery)
 		l.begin()
 		for _, c := range open {
-			l.found(c)
+			l.recordOpen(c)
 		}
 		l.finish(true, now)
 	}
@@ -120,19 +120,19 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	expect(t, l, 2, 2, 2)
 	for _, c := range connections {
-		l.gone(c)
+		l.recordEnd(c)
 	}
 	expect(t, l, 3, 3, 3)
 
 	// It remembers no more connections that ended during a reading, and leaves unknown ones to the reports.
 	l.begin()
 	for key := range uint64(4) {
-		l.gone(to(10+key, 80, 1))
+		l.recordEnd(to(10+key, 80, 1))
 	}
 	if len(l.ended) != 2 {
 		t.Errorf("%d ended connections are remembered, want 2", len(l.ended))
 	}
-	l.found(to(13, 80, 1))
+	l.recordOpen(to(13, 80, 1))
 	l.finish(true, noon)
 	expect(t, l, 7, 3, 3)
 }
@@ -167,7 +167,7 @@ func TestLedgerMatchesPlainCount(t *testing.T) {
 
 		report := func() {
 			for _, c := range reports {
-				l.gone(c)
+				l.recordEnd(c)
 			}
 			reports = nil
 		}
@@ -200,7 +200,7 @@ func TestLedgerMatchesPlainCount(t *testing.T) {
 				if len(reports) == 0 {
 					t.Skip("nothing is to be reported")
 				}
-				l.gone(reports[0])
+				l.recordEnd(reports[0])
 				reports = reports[1:]
 			},
 			"begin to read": func(t *rapid.T) {
@@ -215,7 +215,7 @@ func TestLedgerMatchesPlainCount(t *testing.T) {
 				if len(stale) == 0 {
 					t.Skip("nothing is left to read")
 				}
-				l.found(stale[0])
+				l.recordOpen(stale[0])
 				stale = stale[1:]
 			},
 			"rank": func(*rapid.T) {
@@ -247,7 +247,7 @@ func TestLedgerMatchesPlainCount(t *testing.T) {
 		// In the end all is known.
 		report()
 		for reading && len(stale) > 0 {
-			l.found(stale[0])
+			l.recordOpen(stale[0])
 			stale = stale[1:]
 		}
 		if reading {

@@ -68,8 +68,8 @@ func (a *Accountant) Collect(to chan<- prometheus.Metric) {
 		counter(d.bytes, float64(r.moved.request), append(labels, "request")...)
 		counter(d.bytes, float64(r.moved.reply), append(labels, "reply")...)
 	}
-	gauge(d.switches, oneIf(h.bytes), "bytes")
-	gauge(d.switches, oneIf(h.ends), "ends")
+	gauge(d.switches, boolValue(h.bytes), "bytes")
+	gauge(d.switches, boolValue(h.ends), "ends")
 	gauge(d.open, float64(open))
 	counter(d.lost, float64(h.lost))
 	counter(d.readings, float64(h.done), "done")
@@ -78,7 +78,7 @@ func (a *Accountant) Collect(to chan<- prometheus.Metric) {
 	gauge(d.readingPauses, pause.Seconds())
 }
 
-func oneIf(on bool) float64 {
+func boolValue(on bool) float64 {
 	if on {
 		return 1
 	}

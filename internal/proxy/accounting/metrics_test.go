@@ -16,10 +16,10 @@ func gathered(t *testing.T) *Accountant {
 	a.kernel = newFakeKernel()
 	a.look(t.Context())
 	a.ledger.begin()
-	a.ledger.found(to(1, 80, 1).moving(100, 2000))
+	a.ledger.recordOpen(to(1, 80, 1).moving(100, 2000))
 	a.ledger.finish(true, noon)
-	a.ledger.gone(to(2, 81, 2))
-	a.ledger.gone(to(3, 82, 2).moving(1, 2))
+	a.ledger.recordEnd(to(2, 81, 2))
+	a.ledger.recordEnd(to(3, 82, 2).moving(1, 2))
 	return a
 }
 

@@ -47,9 +47,9 @@ func (c *Catalogue) touch(service types.NamespacedName) *Change {
 	return made
 }
 
-// restored records the resource version of a list, and reports whether it is lower than the last: after a restore of the
-// cluster, versions start over.
-func (c *Catalogue) restored(resource, version string) bool {
+// recordVersion records the resource version of a list, and reports whether it is lower than the last: after a restore
+// of the cluster, versions start over.
+func (c *Catalogue) recordVersion(resource, version string) bool {
 	listed := numberOf(version)
 	back := listed < c.listed[resource]
 	c.listed[resource] = listed
@@ -86,7 +86,7 @@ func (c *Catalogue) RemoveService(key types.NamespacedName) {
 }
 
 func (c *Catalogue) replaceServices(list []*corev1.Service, version string) {
-	removeMissing(c.services, list, c.restored(ResourceServices, version), func(service *corev1.Service) { c.RemoveService(KeyOf(service)) })
+	removeMissing(c.services, list, c.recordVersion(ResourceServices, version), func(service *corev1.Service) { c.RemoveService(KeyOf(service)) })
 	for _, service := range list {
 		c.SetService(service)
 	}
@@ -141,7 +141,7 @@ func (c *Catalogue) acknowledge(made *Change, group *v1alpha1.EndpointGroup) {
 
 // ReplaceGroups replaces all groups by the list for a zone.
 func (c *Catalogue) ReplaceGroups(list []*v1alpha1.EndpointGroup, version, zone string) {
-	anew := c.restored(ResourceGroups, version)
+	anew := c.recordVersion(ResourceGroups, version)
 	before := c.zone
 	if zone != before {
 		c.zone, c.changes.Node, anew = zone, true, true
@@ -192,7 +192,7 @@ func (c *Catalogue) RemoveSlice(key types.NamespacedName) {
 }
 
 func (c *Catalogue) replaceSlices(list []*discoveryv1.EndpointSlice, version string) {
-	anew := c.restored(ResourceSlices, version)
+	anew := c.recordVersion(ResourceSlices, version)
 	removeMissing(c.slices.all, list, anew, func(slice *discoveryv1.EndpointSlice) { c.RemoveSlice(KeyOf(slice)) })
 	for _, slice := range list {
 		c.SetSlice(slice)

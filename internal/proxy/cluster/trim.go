@@ -17,8 +17,8 @@ var (
 	keptSliceLabels   = []string{discoveryv1.LabelServiceName, corev1.IsHeadlessService}
 )
 
-// Trimmer removes unneeded parts of objects, and shares equal strings and labels: a node has all Services, and all endpoints
-// of its zone. Any goroutine may use it.
+// Trimmer removes unneeded parts of objects, and shares equal strings and labels: a node has all Services, and all
+// endpoints of its zone. Any goroutine may use it.
 type Trimmer struct {
 	mu       sync.Mutex
 	strings  map[string]*string
@@ -61,14 +61,14 @@ func (t *Trimmer) Slice(object any) (any, error) {
 		ObjectMeta:  t.meta(&slice.ObjectMeta, nil),
 		AddressType: slice.AddressType, Ports: slice.Ports, Endpoints: make([]discoveryv1.Endpoint, len(slice.Endpoints)),
 	}
-	trimmed.Labels = only(slice.Labels, keptSliceLabels...)
-	trimmed.Annotations = only(slice.Annotations, corev1.EndpointsLastChangeTriggerTime)
+	trimmed.Labels = selectKeys(slice.Labels, keptSliceLabels...)
+	trimmed.Annotations = selectKeys(slice.Annotations, corev1.EndpointsLastChangeTriggerTime)
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
 		trimmed.Endpoints[i] = discoveryv1.Endpoint{
 			Addresses: e.Addresses, NodeName: t.pointer(e.NodeName), Zone: t.pointer(e.Zone), Hints: e.Hints,
 			Conditions: discoveryv1.EndpointConditions{
-				Ready: truth(e.Conditions.Ready), Serving: truth(e.Conditions.Serving), Terminating: truth(e.Conditions.Terminating),
+				Ready: sharedBool(e.Conditions.Ready), Serving: sharedBool(e.Conditions.Serving), Terminating: sharedBool(e.Conditions.Terminating),
 			},
 		}
 	}
@@ -89,7 +89,7 @@ func (t *Trimmer) Group(object any) (any, error) {
 	}
 	slices.Sort(kept)
 	trimmed := &v1alpha1.EndpointGroup{ObjectMeta: t.meta(&group.ObjectMeta, kept), Spec: group.Spec}
-	trimmed.Annotations = only(group.Annotations, corev1.EndpointsLastChangeTriggerTime)
+	trimmed.Annotations = selectKeys(group.Annotations, corev1.EndpointsLastChangeTriggerTime)
 	spec := &trimmed.Spec
 	spec.Tiers = t.texts(spec.Tiers)
 	spec.Ports = append([]v1alpha1.GroupPort(nil), spec.Ports...)
@@ -124,16 +124,16 @@ func (*Trimmer) Node(object any) (any, error) {
 	}, nil
 }
 
-var yes, no = true, false
+var sharedTrue, sharedFalse = true, false
 
-func truth(b *bool) *bool {
+func sharedBool(b *bool) *bool {
 	switch {
 	case b == nil:
 		return nil
 	case *b:
-		return &yes
+		return &sharedTrue
 	}
-	return &no
+	return &sharedFalse
 }
 
 // poolSize bounds the shared strings and labels. Then a new pool begins, because nodes come and go.
@@ -177,7 +177,7 @@ func (t *Trimmer) texts(list []string) []string {
 
 // labels returns the labels with some keys, in a map that objects with equal labels share.
 func (t *Trimmer) labels(all map[string]string, keys []string) map[string]string {
-	kept := only(all, keys...)
+	kept := selectKeys(all, keys...)
 	if kept == nil {
 		return nil
 	}
@@ -199,8 +199,8 @@ func (t *Trimmer) labels(all map[string]string, keys []string) map[string]string
 	return kept
 }
 
-// only returns the labels or annotations with some keys, nil without any.
-func only(all map[string]string, keys ...string) map[string]string {
+// selectKeys returns the labels or annotations with some keys, nil without any.
+func selectKeys(all map[string]string, keys ...string) map[string]string {
 	var kept map[string]string
 	for _, key := range keys {
 		if value, found := all[key]; found {

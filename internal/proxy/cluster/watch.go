@@ -94,7 +94,7 @@ func (w *Watches) Run(ctx context.Context) {
 		Remove: func(service *corev1.Service) { c.Fill(func() { c.RemoveService(KeyOf(service)) }) },
 		Replace: func(list []*corev1.Service, version string) {
 			c.Fill(func() { c.replaceServices(list, version) })
-			w.has(ResourceServices)
+			w.markListed(ResourceServices)
 		},
 	})
 	follow(ctx, w, ResourceNodes, w.api.Node(w.scope.Node), &watcher.Store[*corev1.Node]{
@@ -117,7 +117,7 @@ func (w *Watches) Run(ctx context.Context) {
 			Remove: func(slice *discoveryv1.EndpointSlice) { c.Fill(func() { c.RemoveSlice(KeyOf(slice)) }) },
 			Replace: func(list []*discoveryv1.EndpointSlice, version string) {
 				c.Fill(func() { c.replaceSlices(list, version) })
-				w.has(ResourceSlices)
+				w.markListed(ResourceSlices)
 			},
 		})
 	}
@@ -129,13 +129,13 @@ func (w *Watches) Run(ctx context.Context) {
 	w.running.Wait()
 }
 
-func (w *Watches) has(what string) {
+func (w *Watches) markListed(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.hasLocked(what)
+	w.markListedLocked(what)
 }
 
-func (w *Watches) hasLocked(what string) {
+func (w *Watches) markListedLocked(what string) {
 	if w.missing[what] {
 		delete(w.missing, what)
 		if len(w.missing) == 0 {
@@ -165,7 +165,7 @@ func (w *Watches) setNode(node *corev1.Node) {
 	}
 	w.catalogue.Fill(func() { w.catalogue.SetNode(node) })
 	if node != nil {
-		w.has(ResourceNodes)
+		w.markListed(ResourceNodes)
 	}
 }
 
@@ -234,7 +234,7 @@ func (w *Watches) listed(of *groupWatch, list []*v1alpha1.EndpointGroup, version
 		return
 	}
 	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups(list, version, of.zone) })
-	w.hasLocked(ResourceGroups)
+	w.markListedLocked(ResourceGroups)
 }
 
 // groupsAbsent handles an API without EndpointGroups like an empty list.

@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/internal/kit/watcher"
 )
 
-// An API server refuses requests for a moment while it starts, and until it knows a new role. If it keeps refusing, the next
-// list comes after unreadAgain, doubled up to mostUnreadAgain.
+// An API server refuses requests for a moment while it starts, and until it knows a new role. If it keeps refusing, the
+// next list comes after unreadAgain, doubled up to mostUnreadAgain.
 const (
 	unreadAgain     = 10 * time.Second
 	mostUnreadAgain = 10 * time.Minute
@@ -25,7 +25,7 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 	c := w.catalogue
 	rangesUnread := func(err error) {
 		w.log.Info("The ranges of cluster IPs are unknown: Services may claim unassigned addresses in them", "cause", err.Error())
-		w.has(ResourceRanges)
+		w.markListed(ResourceRanges)
 	}
 	follow(ctx, w,
 		ResourceRanges, w.readable(w.api.ServiceRanges(), rangesUnread),
@@ -34,7 +34,7 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 			Remove: func(one *networkingv1.ServiceCIDR) { c.Fill(func() { c.RemoveRange(one) }) },
 			Replace: func(list []*networkingv1.ServiceCIDR, _ string) {
 				c.Fill(func() { c.ReplaceRanges(list) })
-				w.has(ResourceRanges)
+				w.markListed(ResourceRanges)
 			},
 		},
 	)
@@ -43,7 +43,7 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 	}
 	unpublished := func(cause string) {
 		w.log.Info("The addresses of other nodes are unknown: Services may claim them", "cause", cause)
-		w.has(ResourceConfigMaps)
+		w.markListed(ResourceConfigMaps)
 	}
 	follow(ctx, w,
 		ResourceConfigMaps, w.readable(w.api.NodeAddresses(w.scope.Namespace), func(err error) { unpublished(err.Error()) }),
@@ -58,7 +58,7 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 					return
 				}
 				w.setNodeAddresses(list[0])
-				w.has(ResourceConfigMaps)
+				w.markListed(ResourceConfigMaps)
 			},
 		},
 	)

@@ -39,9 +39,9 @@ func parsePrefix(text string) (netip.Prefix, bool) {
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// special returns the kind of an address that has another meaning on every node, empty for other addresses. A rule with such
-// an address would redirect traffic of the node's own programs, or lead clients to them.
-func special(address netip.Addr) string {
+// specialKind returns the kind of an address that has another meaning on every node, empty for other addresses. A rule
+// with such an address would redirect traffic of the node's own programs, or lead clients to them.
+func specialKind(address netip.Addr) string {
 	switch {
 	case address.IsUnspecified():
 		return "unspecified"

@@ -67,8 +67,8 @@ func NewAddressBook() *AddressBook {
 	}
 }
 
-// SetService sets the addresses that a Service has and claims, none if it is nil. It returns the other Services whose claims
-// must be decided again. Setting the same object again costs nothing, so the object must not change in place.
+// SetService sets the addresses that a Service has and claims, none if it is nil. It returns the other Services whose
+// claims must be decided again. Setting the same object again costs nothing, so the object must not change in place.
 func (b *AddressBook) SetService(name types.NamespacedName, service *corev1.Service) []types.NamespacedName {
 	before := b.services[name]
 	if before == nil {
@@ -157,7 +157,7 @@ func change[K comparable](all map[K][]types.NamespacedName, name types.Namespace
 // listingOf reads a Service. The listing of a Service that no proxy serves is empty.
 func listingOf(service *corev1.Service) *listing {
 	l := &listing{of: service}
-	if service == nil || !proxied(service) {
+	if service == nil || !hasProxy(service) {
 		return l
 	}
 	for _, text := range append([]string{service.Spec.ClusterIP}, service.Spec.ClusterIPs...) {

@@ -13,28 +13,28 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// A Service may need more elements than a node can hold: ports times addresses times endpoints. Under a bound, these are kept
-// in this order:
+// A Service may need more elements than a node can hold: ports times addresses times endpoints. Under a bound, these
+// are kept in this order:
 //
 //  1. all ports at the cluster IPs, with half of their endpoints;
 //  2. addresses of load balancers, node ports, and external IPs in their order;
 //  3. more endpoints, the same share of each port;
 //  4. known endpoints that new connections do not use.
 //
-// If half of the endpoints are too many, each port keeps fewer, at least one. If that is too much, ports are left out: first
-// ports without endpoints, then the last ones.
+// If half of the endpoints are too many, each port keeps fewer, at least one. If that is too much, ports are left out:
+// first ports without endpoints, then the last ones.
 //
 // Each node leaves out other endpoints, and always the same ones: the choice depends only on the present endpoints.
 
 func (c *compiler) families(halves []*half) Result {
 	result := c.within(halves, &room{most: c.most})
-	result.Elements = c.wanted(halves, nil)
+	result.Elements = c.neededElements(halves, nil)
 	keep(halves, 0)
-	result.Least = c.wanted(halves, &oneEndpoint)
+	result.Least = c.neededElements(halves, &oneEndpoint)
 	if c.most > 0 && result.Elements > c.most {
 		result.Families = c.within(halves, c.reduce(halves)).Families
 		if c.nodeBound && slices.ContainsFunc(halves, c.lacksAddress) {
-			result.keepAway()
+			result.clearLocalEndpoints()
 		}
 	}
 	return result
@@ -101,8 +101,9 @@ func (c *compiler) cost(a *addresses, port *servicePort, n sizes) int {
 		others*ruleset.FrontCost(outside, sticky, guarded)
 }
 
-// wanted returns how many elements all ports need with the kept addresses and a share of their endpoints, nil for all.
-func (c *compiler) wanted(halves []*half, s *share) int {
+// neededElements returns how many elements all ports need with the kept addresses and a share of their endpoints, nil
+// for all.
+func (c *compiler) neededElements(halves []*half, s *share) int {
 	sum := 0
 	for _, h := range halves {
 		sum += h.onNode()
@@ -127,7 +128,7 @@ func (c *compiler) reduce(halves []*half) *room {
 	}
 	fits := func(addresses int, s *share) bool {
 		keep(halves, addresses)
-		return c.wanted(halves, s) <= c.most
+		return c.neededElements(halves, s) <= c.most
 	}
 	half := &share{(endpoints + 1) / 2, endpoints}
 	addresses := sort.Search(others, func(n int) bool { return !fits(n+1, half) })
@@ -175,8 +176,8 @@ func (c *compiler) balanced(h *half) (all, kept int) {
 	return all, kept
 }
 
-// keepAway makes load balancers use other nodes, which may have room. Both families share one health port.
-func (r *Result) keepAway() {
+// clearLocalEndpoints makes load balancers use other nodes, which may have room. Both families share one health port.
+func (r *Result) clearLocalEndpoints() {
 	for i := range r.Families {
 		if health := r.Families[i].Health; health != nil {
 			health.LocalEndpoints = 0

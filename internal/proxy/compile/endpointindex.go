@@ -38,8 +38,8 @@ func newEndpointIndex(family ruleset.Family, node *Node, objects, endpoints int)
 	}
 }
 
-// endpointEntry is one endpoint of one object. It has no pointers, so that a hundred thousand entries sort fast and cost the
-// garbage collector nothing.
+// endpointEntry is one endpoint of one object. It has no pointers, so that a hundred thousand entries sort fast and
+// cost the garbage collector nothing.
 type endpointEntry struct {
 	high, low uint64 // its address
 	// order has the state of the endpoint, its place and its properties, so that entries sort by the rule of package
@@ -56,9 +56,9 @@ const (
 	indexShift, indexMask   = 7, 1<<27 - 1
 )
 
-// The properties of an endpoint: whether it is on the node; from a slice, its hints; from a group, the rank of the node's tier
-// and whether it is in another zone than the node. Reading the objects again in the order of addresses would take longer than
-// all other work.
+// The properties of an endpoint: whether it is on the node; from a slice, its hints; from a group, the rank of the
+// node's tier and whether it is in another zone than the node. Reading the objects again in the order of addresses
+// would take longer than all other work.
 const (
 	onNode uint64 = 1 << iota
 	nodeHints
@@ -68,7 +68,7 @@ const (
 
 	rankShift, rankMask = 1, uint64(endpoint.None)
 
-	away uint64 = 1 << 6
+	otherZone uint64 = 1 << 6
 )
 
 func (e endpointEntry) state() endpoint.State { return endpoint.State(e.order >> stateShift) }
@@ -77,7 +77,7 @@ func (e endpointEntry) onNode() bool          { return e.order&onNode != 0 }
 func (e endpointEntry) object() int           { return int(e.order >> objectShift & objectMask) }
 func (e endpointEntry) index() int            { return int(e.order >> indexShift & indexMask) }
 func (e endpointEntry) rank() endpoint.Rank   { return endpoint.Rank(e.order >> rankShift & rankMask) }
-func (e endpointEntry) atHome() bool          { return e.order&away == 0 }
+func (e endpointEntry) isInNodeZone() bool    { return e.order&otherZone == 0 }
 func (e endpointEntry) serves() bool          { return e.state().IsServing() }
 func (e endpointEntry) leaving() bool         { return e.state().IsTerminating() && e.serves() }
 
@@ -135,7 +135,7 @@ func (x *endpointIndex) choosePort(port portKey) {
 // add adds an endpoint of an object, unless endpoints cannot have its address.
 func (x *endpointIndex) add(text string, state uint64, object, index int, ignored *ignoredEndpoints) {
 	address, ok := parseAddress(text)
-	if !ok || ruleset.FamilyOf(address) != x.family || special(address) != "" {
+	if !ok || ruleset.FamilyOf(address) != x.family || specialKind(address) != "" {
 		ignored.add(text)
 		return
 	}
@@ -196,7 +196,7 @@ func (x *endpointIndex) known(got *supply, view string) {
 			got.known.Silent = append(got.known.Silent, target)
 			return
 		}
-		if view != "" && same[0].ready() && !slices.ContainsFunc(same, endpointEntry.atHome) {
+		if view != "" && same[0].ready() && !slices.ContainsFunc(same, endpointEntry.isInNodeZone) {
 			got.known.Fleeting = append(got.known.Fleeting, target)
 		}
 	})

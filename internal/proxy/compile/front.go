@@ -24,15 +24,15 @@ type addresses struct {
 
 // Ours reports whether vicinity-proxy may serve a Service.
 func Ours(service *corev1.Service) bool {
-	if service == nil || !proxied(service) {
+	if service == nil || !hasProxy(service) {
 		return false
 	}
 	name, named := service.Labels[v1alpha1.LabelServiceProxyName]
 	return !named || name == v1alpha1.ServiceProxyName
 }
 
-// proxied reports whether any proxy serves a Service.
-func proxied(service *corev1.Service) bool {
+// hasProxy reports whether any proxy serves a Service.
+func hasProxy(service *corev1.Service) bool {
 	spec := &service.Spec
 	return spec.ClusterIP != "" && spec.ClusterIP != corev1.ClusterIPNone && spec.Type != corev1.ServiceTypeExternalName
 }
@@ -68,7 +68,7 @@ func (c *compiler) addressesOf(family ruleset.Family) addresses {
 		c.note("spec.clusterIPs: %q is not an %s address: the Service has none", text, family.Name())
 		return a
 	}
-	if kind := special(address); kind != "" {
+	if kind := specialKind(address); kind != "" {
 		c.note("spec.clusterIPs: %q is %s: the Service has no address of the family", text, kind)
 		return a
 	}
@@ -94,9 +94,9 @@ func (c *compiler) addressesOf(family ruleset.Family) addresses {
 	return a
 }
 
-// sourcesOf returns the ranges that may connect to the addresses of load balancers, nil for all. As in kube-proxy, only ranges
-// of the family count, all clients may connect without any, and the older annotation is ignored. If no range of the family is
-// left and a range is unreadable, no client may connect: the unreadable one may be of the family.
+// sourcesOf returns the ranges that may connect to the addresses of load balancers, nil for all. As in kube-proxy, only
+// ranges of the family count, all clients may connect without any, and the older annotation is ignored. If no range of
+// the family is left and a range is unreadable, no client may connect: the unreadable one may be of the family.
 func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balancer []netip.Addr, notes *[]string) []netip.Prefix {
 	var sources []netip.Prefix
 	unread := false
@@ -151,8 +151,8 @@ func policyOf(service *corev1.Service) policy {
 	return p
 }
 
-// externalLocal reports whether traffic from outside must stay on the node. The field counts only if clients outside can reach
-// the Service.
+// externalLocal reports whether traffic from outside must stay on the node. The field counts only if clients outside
+// can reach the Service.
 func externalLocal(service *corev1.Service) bool {
 	spec := &service.Spec
 	outside := spec.Type == corev1.ServiceTypeLoadBalancer || spec.Type == corev1.ServiceTypeNodePort ||
@@ -217,11 +217,12 @@ func (c *compiler) fronts(a *addresses, port *servicePort) []ruleset.FrontEnd {
 			list = append(list, f)
 		}
 	}
-	return once(list)
+	return mergeFronts(list)
 }
 
-// once keeps each front once, the one with the highest precedence, and restricts it to sources if any of them has sources.
-func once(list []ruleset.FrontEnd) []ruleset.FrontEnd {
+// mergeFronts keeps each front once, the one with the highest precedence, and restricts it to sources if any of them
+// has sources.
+func mergeFronts(list []ruleset.FrontEnd) []ruleset.FrontEnd {
 	slices.SortFunc(list, func(a, b ruleset.FrontEnd) int {
 		return cmp.Or(a.Front.Compare(b.Front), cmp.Compare(a.Precedence(), b.Precedence()))
 	})

@@ -58,7 +58,7 @@ func FuzzGroup(f *testing.F) {
 						t.Fatalf("%d addresses of %d", len(pool), len(named))
 					}
 					for _, at := range pool {
-						if !named[at.Addr()] || special(at.Addr()) != "" || at.Port() == 0 {
+						if !named[at.Addr()] || specialKind(at.Addr()) != "" || at.Port() == 0 {
 							t.Fatalf("the rules lead to %s", at)
 						}
 					}
@@ -77,7 +77,7 @@ func FuzzGroup(f *testing.F) {
 // checkFamily looks for what rules cannot be made of.
 func checkFamily(t rapid.TB, f Family) {
 	ofFamily := func(a netip.Addr) bool {
-		return a.IsValid() && special(a) == "" && a.Is4() == (f.Family == ruleset.IPv4) && !a.Is4In6() && a.Zone() == ""
+		return a.IsValid() && specialKind(a) == "" && a.Is4() == (f.Family == ruleset.IPv4) && !a.Is4In6() && a.Zone() == ""
 	}
 	if len(f.Ports) == 0 || f.Health != nil && f.Health.Port == 0 {
 		t.Fatalf("nothing to do, or no health check port: %+v", f)

@@ -78,7 +78,7 @@ func (d *grouped) readEndpoints(i int, g *v1alpha1.EndpointGroup, notes *[]strin
 			state |= onNode
 		}
 		if e.Zone != d.node.Zone {
-			state |= away
+			state |= otherZone
 		}
 		state |= uint64(d.choice.Rank(d.uses[i], e)) << rankShift
 		d.add(e.Address, state, i, j, &ignored)
@@ -102,8 +102,8 @@ func (d *grouped) endpoints() Endpoints {
 	return d.places(func(r endpointEntry) string { return d.at(r).Zone })
 }
 
-// supply returns the nearest endpoints that the node's zone may use for traffic that may go anywhere, and all endpoints on the
-// node for traffic that stays there.
+// supply returns the nearest endpoints that the node's zone may use for traffic that may go anywhere, and all endpoints
+// on the node for traffic that stays there.
 func (d *grouped) supply(port portKey, n need) supply {
 	d.choosePort(port)
 	var seen census
@@ -171,7 +171,7 @@ func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 func (d *grouped) approach(same []endpointEntry) int {
 	more := 0
 	for _, r := range same {
-		if d.same(r, same[0]) && d.choice.Consider(d.uses[r.object()], r.rank()) {
+		if d.isSameEndpoint(r, same[0]) && d.choice.Consider(d.uses[r.object()], r.rank()) {
 			more = 1
 		}
 	}
@@ -182,14 +182,14 @@ func (d *grouped) approach(same []endpointEntry) int {
 func (d *grouped) weight(same []endpointEntry) int {
 	weight := 0
 	for _, r := range same {
-		if i := r.object(); d.weights[i] > weight && d.choice.Takes(d.uses[i], r.rank()) && d.same(r, same[0]) {
+		if i := r.object(); d.weights[i] > weight && d.choice.Takes(d.uses[i], r.rank()) && d.isSameEndpoint(r, same[0]) {
 			weight = d.weights[i]
 		}
 	}
 	return weight
 }
 
-// same reports whether two entries of one address are about the same endpoint.
-func (d *grouped) same(a, b endpointEntry) bool {
+// isSameEndpoint reports whether two entries of one address are about the same endpoint.
+func (d *grouped) isSameEndpoint(a, b endpointEntry) bool {
 	return a == b || endpoint.Same(d.at(a), d.at(b))
 }

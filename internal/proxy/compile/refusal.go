@@ -14,8 +14,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
-// ExternalIPs limits the addresses that Services may claim by spec.externalIPs. The zero value allows all addresses outside of
-// the cluster.
+// ExternalIPs limits the addresses that Services may claim by spec.externalIPs. The zero value allows all addresses
+// outside of the cluster.
 type ExternalIPs struct {
 	// None allows none.
 	None bool
@@ -240,7 +240,7 @@ func (b *AddressBook) isOf(name types.NamespacedName, a netip.Addr) bool {
 
 // reserves returns why Services may not claim an address, empty if they may, and the Service that has it, if any.
 func (b *AddressBook) reserves(a netip.Addr) (reason Reason, owner string) {
-	if special(a) != "" {
+	if specialKind(a) != "" {
 		return RefusedSpecial, ""
 	}
 	if b == nil {
@@ -270,8 +270,8 @@ func (b *AddressBook) shares(a netip.Addr) bool {
 	return b != nil && (len(b.balanced[a]) > 0 || b.reserved.Nodes.Contains(a))
 }
 
-// holder returns another Service that has a claimed front: as its NodePort on a node's address or, for spec.externalIPs, by its
-// load balancer.
+// holder returns another Service that has a claimed front: as its NodePort on a node's address or, for
+// spec.externalIPs, by its load balancer.
 func (b *AddressBook) holder(name types.NamespacedName, field string, front ruleset.Front) (reason Reason, owner string) {
 	if b == nil || b.isOf(name, front.Address) {
 		return "", ""

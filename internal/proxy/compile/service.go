@@ -18,8 +18,9 @@ import (
 // Service decides what the rules of a node do for a Service.
 //
 // The rules serve it from its groups or, with Options.AllServices, from its slices, unless its label
-// service.kubernetes.io/service-proxy-name names another proxy. Without the label, kube-proxy serves it too. Then kube-proxy
-// keeps the fronts without an endpoint: groups come and go one by one, and the first may have no endpoint for the node.
+// service.kubernetes.io/service-proxy-name names another proxy. Without the label, kube-proxy serves it too. Then
+// kube-proxy keeps the fronts without an endpoint: groups come and go one by one, and the first may have no endpoint
+// for the node.
 func Service(in Input, o Options) Result {
 	if !Ours(in.Service) {
 		return Result{}
@@ -209,7 +210,7 @@ func (c *compiler) family(h *half, left *room) Family {
 		compiled.Cluster, compiled.Weights, compiled.Local, compiled.Known = got.cluster, got.weights, got.local, got.known
 		refuse(compiled.Fronts, got.exists)
 		if h.partial && h.whole == nil {
-			compiled.Fronts = served(compiled.Fronts, got)
+			compiled.Fronts = frontsWithEndpoints(compiled.Fronts, got)
 			ignore(compiled.Fronts)
 		}
 		if len(compiled.Fronts) == 0 {
@@ -238,8 +239,8 @@ func (c *compiler) family(h *half, left *room) Family {
 // partialView is the view of a node on a Service whose groups come or go.
 const partialView = "some groups"
 
-// directory returns the endpoints of a family, nil if only kube-proxy serves it. It is partial while groups come or go. Then
-// whole has the endpoints of the slices, or is nil.
+// directory returns the endpoints of a family, nil if only kube-proxy serves it. It is partial while groups come or go.
+// Then whole has the endpoints of the slices, or is nil.
 func (c *compiler) directory(family ruleset.Family) (known, whole directory, partial bool) {
 	if groups := newGrouped(c.groups, family, &c.options.Node, &c.notes); groups != nil {
 		if c.options.AllServices {
@@ -279,8 +280,8 @@ func ignore(fronts []ruleset.FrontEnd) {
 	}
 }
 
-// served returns the fronts with endpoints for some of their traffic.
-func served(fronts []ruleset.FrontEnd, got supply) []ruleset.FrontEnd {
+// frontsWithEndpoints returns the fronts with endpoints for some of their traffic.
+func frontsWithEndpoints(fronts []ruleset.FrontEnd, got supply) []ruleset.FrontEnd {
 	return slices.DeleteFunc(fronts, func(f ruleset.FrontEnd) bool {
 		return f.Pool == ruleset.PoolLocal && len(got.local) == 0 || f.Pool != ruleset.PoolLocal && len(got.cluster) == 0
 	})

@@ -366,8 +366,8 @@ func TestSpecialAddresses(t *testing.T) {
 		"": "10.0.0.1 100.64.0.1 223.255.255.255 240.0.0.1 169.253.1.1 fd00::1 2001:db8::1 fec0::1",
 	} {
 		for text := range strings.FieldsSeq(addresses) {
-			if address, ok := parseAddress(text); !ok || special(address) != kind {
-				t.Errorf("%s is %q, want %q", text, special(address), kind)
+			if address, ok := parseAddress(text); !ok || specialKind(address) != kind {
+				t.Errorf("%s is %q, want %q", text, specialKind(address), kind)
 			}
 		}
 	}

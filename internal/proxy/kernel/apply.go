@@ -61,7 +61,7 @@ func (c *Conn) apply(ctx context.Context, table string, t ruleset.Transaction) e
 	}
 	// The added chains are of no use without the rest.
 	back := undo(t, first)
-	if left := c.applySome(context.WithoutCancel(ctx), table, back, all(back)); left != nil {
+	if left := c.applySome(context.WithoutCancel(ctx), table, back, allIndexes(back)); left != nil {
 		// This is no Refusal: the kernel has done a part.
 		return errors.New(err.Error() + "; the chains and sets that it added first stay: " + left.Error())
 	}
@@ -95,8 +95,8 @@ func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transactio
 	return refusal
 }
 
-// canSplit reports whether a transaction may begin with a message. A chain stays whole: the kernel keeps the unnamed sets of
-// its ranges only together with a rule.
+// canSplit reports whether a transaction may begin with a message. A chain stays whole: the kernel keeps the unnamed
+// sets of its ranges only together with a rule.
 func (e *encoder) canSplit(t ruleset.Transaction, message int) bool {
 	change := e.origins[message].change
 	kind := t.Changes[change].Kind

@@ -44,13 +44,14 @@ func othersOnly(own uint32) []unix.SockFilter {
 // notices reports whether a notice is about the proxy's tables. The error is netlink.ErrLost if notices were lost.
 func notices(s *netlink.Socket) (ours bool, err error) {
 	err = s.Receive(func(m netlink.Message) {
-		ours = ours || m.Kind>>8 == unix.NFNL_SUBSYS_NFTABLES && aboutOurs(m.Kind&0xff, m.Content)
+		ours = ours || m.Kind>>8 == unix.NFNL_SUBSYS_NFTABLES && concernsOwnTables(m.Kind&0xff, m.Content)
 	})
 	return ours, err
 }
 
-// aboutOurs reports whether a notice is about the proxy's tables. All kinds of notices but one begin with the table.
-func aboutOurs(kind uint16, content []byte) bool {
+// concernsOwnTables reports whether a notice is about the proxy's tables. All kinds of notices but one begin with the
+// table.
+func concernsOwnTables(kind uint16, content []byte) bool {
 	if kind == unix.NFT_MSG_NEWGEN || len(content) < netlink.HeaderLength {
 		return false
 	}
@@ -60,11 +61,12 @@ func aboutOurs(kind uint16, content []byte) bool {
 	return netlink.Text(netlink.Attribute(content[netlink.HeaderLength:], unix.NFTA_TABLE_NAME)) == ruleset.TableName
 }
 
-// Transactions larger than bulkThreshold elements run with notices off. With a subscriber, the kernel makes a notice of each
-// element, which takes longer than the element itself.
+// Transactions larger than bulkThreshold elements run with notices off. With a subscriber, the kernel makes a notice of
+// each element, which takes longer than the element itself.
 const bulkThreshold = 1000
 
-// withoutNotices runs a function with notices off. The generation of the rules shows whether others changed rules meanwhile.
+// withoutNotices runs a function with notices off. The generation of the rules shows whether others changed rules
+// meanwhile.
 func (c *Conn) withoutNotices(do func()) {
 	commits := c.commits
 	before, err := readGeneration(&c.asker)

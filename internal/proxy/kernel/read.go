@@ -16,8 +16,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Read lists a family's table consistently. Changes do not wait for it. If any table changes meanwhile, Read starts again, a
-// few times.
+// Read lists a family's table consistently. Changes do not wait for it. If any table changes meanwhile, Read starts
+// again, a few times.
 func (c *Conn) Read(family ruleset.Family) (ruleset.Listing, error) {
 	return c.list(family, true)
 }
@@ -93,7 +93,7 @@ func (r *reader) read(elements bool) error {
 		case setForeign:
 			continue
 		case setOfClients:
-			read = r.remembered
+			read = r.readTargets
 		}
 		if err := read(set); err != nil {
 			return fmt.Errorf("elements of %s: %w", set.Name, err)
@@ -223,8 +223,8 @@ func (r *reader) elements(set *ruleset.ListedSet) error {
 	return nil
 }
 
-// remembered lists the targets in a map that packets add to. Clients that are added meanwhile have targets of the rules.
-func (r *reader) remembered(set *ruleset.ListedSet) error {
+// readTargets lists the targets in a map that packets add to. Clients that are added meanwhile have targets of the rules.
+func (r *reader) readTargets(set *ruleset.ListedSet) error {
 	seen := make(map[string]bool)
 	err := r.eachElement(set.Name, func(e ruleset.Element) { seen[e.Data] = true })
 	if errors.Is(err, netlink.ErrChanged) {

@@ -6,11 +6,12 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// stages divides the changes of a transaction, by their indexes: first must come in an earlier transaction, and may be empty.
+// stages divides the changes of a transaction, by their indexes: first must come in an earlier transaction, and may be
+// empty.
 //
 // A packet sees the rules of the moment when it entered its first chain, but the current elements of maps. If one
-// transaction adds a chain and the element that leads to it, a packet on its way may be led to a chain that has no rules for
-// it yet, and pass untranslated. A chain of an earlier transaction has rules for all packets.
+// transaction adds a chain and the element that leads to it, a packet on its way may be led to a chain that has no
+// rules for it yet, and pass untranslated. A chain of an earlier transaction has rules for all packets.
 func stages(t ruleset.Transaction) (first, rest []int) {
 	added, deleted := make(map[string]bool), make(map[string]bool)
 	chains := false
@@ -18,7 +19,7 @@ func stages(t ruleset.Transaction) (first, rest []int) {
 		switch c := &t.Changes[i]; c.Kind {
 		case ruleset.AddTable, ruleset.DeleteTable:
 			// No packet is passing a new table.
-			return nil, all(t)
+			return nil, allIndexes(t)
 		case ruleset.AddSet:
 			added[c.Set.Name] = true
 		case ruleset.AddChain:
@@ -35,7 +36,7 @@ func stages(t ruleset.Transaction) (first, rest []int) {
 		chains = chains && !added[name]
 	}
 	if !chains {
-		return nil, all(t)
+		return nil, allIndexes(t)
 	}
 	for i := range t.Changes {
 		switch c := &t.Changes[i]; {

@@ -78,14 +78,14 @@ func checkVersion() error {
 		return fmt.Errorf("reading the version of the kernel: %w", err)
 	}
 	release := unix.ByteSliceToString(name.Release[:])
-	if older(release, MinimumKernel) {
+	if isOlder(release, MinimumKernel) {
 		return fmt.Errorf("the kernel is Linux %s, at least %s is needed", release, MinimumKernel)
 	}
 	return nil
 }
 
-// older compares the first two numbers of two versions. Other formats are never older.
-func older(release, minimum string) bool {
+// isOlder compares the first two numbers of two versions. Other formats are never older.
+func isOlder(release, minimum string) bool {
 	var has, wants [2]int
 	if _, err := fmt.Sscanf(release, "%d.%d", &has[0], &has[1]); err != nil {
 		return false

@@ -118,14 +118,14 @@ func (k *Keeper) Run(ctx context.Context) {
 				again = retryAfter
 			}
 		}
-		if !k.rest(ctx, again) {
+		if !k.waitUntilDue(ctx, again) {
 			return
 		}
 	}
 }
 
-// rest waits until the Lease is due. It returns false when the context ends.
-func (k *Keeper) rest(ctx context.Context, most time.Duration) bool {
+// waitUntilDue waits until the Lease is due. It returns false when the context ends.
+func (k *Keeper) waitUntilDue(ctx context.Context, most time.Duration) bool {
 	renew := time.NewTimer(most)
 	defer renew.Stop()
 	select {

@@ -30,15 +30,15 @@ func listenTCP(at netip.AddrPort) (net.Listener, error) {
 	return config.Listen(context.Background(), "tcp", at.String())
 }
 
-// newListener opens a listener at the first possible candidate: at the port if it is free, otherwise at any port. It answers
-// after serve. The error is that of the first candidate.
+// newListener opens a listener at the first possible candidate: at the port if it is free, otherwise at any port. It
+// answers after serve. The error is that of the first candidate.
 func newListener(open listenFunc, candidates []netip.Addr, port uint16, line string) (*listener, error) {
 	failure := errors.New("it has no address of this family")
 	for i, address := range candidates {
 		for _, number := range []uint16{port, 0} {
 			opened, err := open(netip.AddrPortFrom(address, number))
 			if err == nil {
-				return answering(opened, line)
+				return serveLine(opened, line)
 			}
 			if i == 0 && number == port {
 				failure = err
@@ -48,7 +48,7 @@ func newListener(open listenFunc, candidates []netip.Addr, port uint16, line str
 	return nil, failure
 }
 
-func answering(opened net.Listener, line string) (*listener, error) {
+func serveLine(opened net.Listener, line string) (*listener, error) {
 	at, ok := opened.Addr().(*net.TCPAddr)
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("listening at %s: it is not a TCP address", opened.Addr()), opened.Close())

@@ -69,7 +69,7 @@ func New(o Options) *Prober {
 		o.Dial = dialTCP
 	}
 	if o.Routed == nil {
-		o.Routed = routed
+		o.Routed = hasRoute
 	}
 	return &Prober{
 		options: o, nonce: rand.Text(), wake: make(chan struct{}, 1),
@@ -83,9 +83,9 @@ func dialTCP(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn,
 	return d.DialContext(ctx, "tcp", to.String())
 }
 
-// routed reports whether the node has a route. Connecting a UDP socket looks up the route and sends nothing, so no rule
+// hasRoute reports whether the node has a route. Connecting a UDP socket looks up the route and sends nothing, so no rule
 // translates the address.
-func routed(from, to netip.Addr) bool {
+func hasRoute(from, to netip.Addr) bool {
 	const discard = 9 // any port that no Service has
 	d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
 	conn, err := d.Dial("udp", netip.AddrPortFrom(to, discard).String())

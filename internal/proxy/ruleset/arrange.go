@@ -76,8 +76,8 @@ func (s shape) sorted(targets []netip.AddrPort) []netip.AddrPort {
 	return sorted
 }
 
-// without returns the targets that are only in the first list, sorted, each once.
-func without(some, others []netip.AddrPort) []netip.AddrPort {
+// subtract returns the targets that are only in the first list, sorted, each once.
+func subtract(some, others []netip.AddrPort) []netip.AddrPort {
 	if slices.Equal(some, others) {
 		return nil
 	}

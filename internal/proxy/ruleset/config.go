@@ -46,10 +46,10 @@ type Interfaces struct {
 }
 
 // TellsPods reports whether the rules can tell traffic of pods from other traffic.
-func (c Config) TellsPods() bool { return len(c.normal().fromPods(false)) > 0 }
+func (c Config) TellsPods() bool { return len(c.normalized().fromPods(false)) > 0 }
 
-// normal sets the defaults, and keeps only the sorted prefixes of the family.
-func (c Config) normal() Config {
+// normalized sets the defaults, and keeps only the sorted prefixes of the family.
+func (c Config) normalized() Config {
 	if c.Family != IPv6 {
 		c.Family = IPv4
 	}

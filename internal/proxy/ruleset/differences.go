@@ -45,7 +45,7 @@ type comparison struct {
 }
 
 func (t *Table) newComparison(l Listing, exact bool) *comparison {
-	c := &comparison{Table: t, held: hold(t.config.Family, l), exact: exact}
+	c := &comparison{Table: t, held: readHolding(t.config.Family, l), exact: exact}
 	if l.Flagged {
 		c.differ("the table has flags, such as dormant")
 	}
@@ -96,9 +96,9 @@ func (c *comparison) chain(want *Chain) {
 	switch held, there := c.held.chains[want.Name]; {
 	case !there:
 		c.differ("the chain %s is missing", want.Name)
-	case !held.entered(want.Base):
+	case !held.hasBase(want.Base):
 		c.differ("the chain %s has another type, hook, priority or policy", want.Name)
-	case !held.is(want):
+	case !held.equals(want):
 		c.differ("the chain %s has other rules", want.Name)
 	}
 }
@@ -118,7 +118,7 @@ func (c *comparison) elements() {
 		}
 		c.front(front, held, c.claims.entry(front))
 	}
-	c.strays()
+	c.compareUnusedSlots()
 	for id, junk := range c.held.junk {
 		if len(junk) > 0 {
 			c.differ("%s has %d elements that are not of this table", sets[id].Name, len(junk))
@@ -147,8 +147,8 @@ func (c *comparison) front(front Front, held, want *entry) {
 	}
 }
 
-// strays compares the unused slots.
-func (c *comparison) strays() {
+// compareUnusedSlots compares the unused slots.
+func (c *comparison) compareUnusedSlots() {
 	lingering := maps.Clone(c.lingering.slots)
 	for _, s := range c.held.strays {
 		var known []uint32

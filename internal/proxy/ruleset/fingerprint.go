@@ -38,13 +38,13 @@ func (s *Set) Fingerprint() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// is reports whether a listed chain equals a chain of this package.
-func (l ListedChain) is(c *Chain) bool {
-	return l.entered(c.Base) && slices.Equal(l.Fingerprints, c.Fingerprints())
+// equals reports whether a listed chain equals a chain of this package.
+func (l ListedChain) equals(c *Chain) bool {
+	return l.hasBase(c.Base) && slices.Equal(l.Fingerprints, c.Fingerprints())
 }
 
-// entered reports whether the listed chain has the base, or none if base is nil.
-func (l ListedChain) entered(base *Base) bool {
+// hasBase reports whether the listed chain has the base, or none if base is nil.
+func (l ListedChain) hasBase(base *Base) bool {
 	if l.Base == nil || base == nil {
 		return l.Base == base
 	}

@@ -52,7 +52,7 @@ func (r *revision) reviseVerdict(front Front, id setID, old, wanted *entry) {
 	}
 	p := r.parts[want.Chain]
 	if !same {
-		p = r.use(want.Chain)
+		p = r.usePart(want.Chain)
 	}
 	winner := r.claims.winners[front]
 	switch id {

@@ -163,7 +163,7 @@ func (h *holding) holdSlots(slots map[slotsOf][]filled) {
 	for of, all := range slots {
 		slices.SortFunc(all, func(a, b filled) int { return cmp.Compare(a.slot, b.slot) })
 		found := h.entry(of.front)
-		drawn := found.verdicts[setServices].drawn(of.pool)
+		drawn := found.verdicts[setServices].slotsNeeded(of.pool)
 		n := 0
 		for n < len(all) && all[n].slot == uint32(n) && uint32(n) < drawn {
 			found.slots[of.pool] = append(found.slots[of.pool], all[n].target)
@@ -182,11 +182,11 @@ func (h *holding) holdSlots(slots map[slotsOf][]filled) {
 	})
 }
 
-// remembered returns the possible targets of the clients in a map.
-func (h *holding) remembered(set string) []netip.AddrPort { return distinct(h.targets[set]) }
+// rememberedTargets returns the possible targets of the clients in a map.
+func (h *holding) rememberedTargets(set string) []netip.AddrPort { return distinct(h.targets[set]) }
 
-// drawn returns how many slots a verdict of a front needs.
-func (v Verdict) drawn(pool int) uint32 {
+// slotsNeeded returns how many slots a verdict of a front needs.
+func (v Verdict) slotsNeeded(pool int) uint32 {
 	if p := parsePart(v.Chain); p != nil {
 		return p.slots(pool)
 	}

@@ -11,13 +11,13 @@ func (t *Table) Keep(sp ServicePort) {
 
 // keep prepares a port whose fronts keep their kernel rules.
 func (r *revision) keep(p *port) {
-	if p.kept = nil; !r.remakes(p) {
+	if p.kept = nil; !r.mustRemake(p) {
 		p.kept = make(map[Front]*entry, len(p.fronts))
 	}
 }
 
-// remakes reports whether a port cannot keep its fronts, because the transaction deletes the table that may have them.
-func (r *revision) remakes(p *port) bool {
+// mustRemake reports whether a port cannot keep its fronts, because the transaction deletes the table that may have them.
+func (r *revision) mustRemake(p *port) bool {
 	switch {
 	case r.held == nil || !r.held.anew:
 		return false

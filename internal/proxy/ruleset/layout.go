@@ -155,15 +155,15 @@ func (c Config) pick(p *part) *Chain {
 // draw leads remembered clients of a sticky port to their targets, and chooses a pick chain for all others. It does not
 // look up slots itself: each rule that does makes every slot more expensive for the kernel.
 func (c Config) draw(p *part) *Chain {
-	rules := c.treat(p.treatment)
+	rules := c.markRules(p.treatment)
 	if p.memory != nil {
 		rules = append(rules, p.memory.recall()...)
 	}
 	return c.chain(p.name, nil, append(rules, p.shapes[p.pool()].choose(p.pool())...)...)
 }
 
-// treat returns the rules that mark packets to masquerade.
-func (c Config) treat(t treatment) [][]Statement {
+// markRules returns the rules that mark packets to masquerade.
+func (c Config) markRules(t treatment) [][]Statement {
 	mark := SetMark{c.MasqueradeMark}
 	switch {
 	case t == treatPlain:
@@ -203,7 +203,7 @@ func (c Config) remember(p *part) *Chain {
 		return c.chain(p.name, nil, []Statement{into(memories[0])})
 	}
 	var rules [][]Statement
-	for _, from := range c.insiders() {
+	for _, from := range c.insideStatements() {
 		rules = append(rules, []Statement{from, into(memories[0]), Decide{Verdict{Kind: VerdictReturn}}})
 	}
 	return c.chain(p.name, nil, append(rules, []Statement{into(memories[1])})...)
@@ -217,15 +217,15 @@ func (c Config) guard(p *part) *Chain {
 	return c.chain(p.name, nil, append(rules, []Statement{Decide{Verdict{Kind: VerdictDrop}}})...)
 }
 
-// insiders returns statements: traffic of pods and of the node matches one of them.
-func (c Config) insiders() []Statement {
+// insideStatements returns statements: traffic of pods and of the node matches one of them.
+func (c Config) insideStatements() []Statement {
 	return append(c.fromPods(false), FromNode{})
 }
 
 // fromInside returns rules with a decision for traffic of pods and of the node.
 func (c Config) fromInside(decision Decide) [][]Statement {
 	var rules [][]Statement
-	for _, from := range c.insiders() {
+	for _, from := range c.insideStatements() {
 		rules = append(rules, []Statement{from, decision})
 	}
 	return rules

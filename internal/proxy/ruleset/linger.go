@@ -118,8 +118,8 @@ func (l *lingering) isObsolete(d deferral) bool {
 	return rest == nil || !rest.due.Equal(d.due)
 }
 
-// next returns when the first deletion or look is due.
-func (l *lingering) next() (time.Time, bool) {
+// nextDue returns when the first deletion or look is due.
+func (l *lingering) nextDue() (time.Time, bool) {
 	at, some := l.nextDeletion()
 	if len(l.looks) > 0 && (!some || l.looks[0].due.Before(at)) {
 		at, some = l.looks[0].due, true

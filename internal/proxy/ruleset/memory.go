@@ -44,11 +44,11 @@ func (t *Table) trackRemoved(p *part, gone, there []netip.AddrPort, until time.T
 	for _, target := range gone {
 		kept = append(kept, removedTarget{target, until})
 	}
-	t.setGone(p, kept)
+	t.setRemoved(p, kept)
 	return changed || len(gone) > 0
 }
 
-func (t *Table) setGone(p *part, gone []removedTarget) {
+func (t *Table) setRemoved(p *part, gone []removedTarget) {
 	if p.gone = gone; len(gone) > 0 {
 		t.withRemoved[p] = true
 	} else {
@@ -71,7 +71,7 @@ func (t removedTarget) isOver(at time.Time) bool { return !t.until.After(at) }
 func (t *Table) dropRemoved() []*part {
 	var all []*part
 	for p, at := range t.recalled {
-		t.setGone(p, slices.DeleteFunc(slices.Clone(p.gone), func(one removedTarget) bool { return one.isOver(at) }))
+		t.setRemoved(p, slices.DeleteFunc(slices.Clone(p.gone), func(one removedTarget) bool { return one.isOver(at) }))
 		all = append(all, p)
 	}
 	clear(t.recalled)
@@ -112,7 +112,7 @@ func (r *revision) reviseMemories() {
 				m.before, p.found = distinct(m.before, p.found), nil
 				revised = append(revised, p)
 			}
-			gone := without(m.before, m.after)
+			gone := subtract(m.before, m.after)
 			// A pending request must not delete clients of targets that came since.
 			pending := len(p.gone) > 0 && !slices.Equal(distinct(m.before), distinct(m.after))
 			if r.trackRemoved(p, gone, distinct(m.after), r.due) {
@@ -131,9 +131,9 @@ func (r *revision) reviseMemories() {
 			switch {
 			case p.kind != affinityPart || known[p.name]:
 			case kept[p.name]:
-				p.found = append([]netip.AddrPort{}, r.held.remembered(p.name)...)
+				p.found = append([]netip.AddrPort{}, r.held.rememberedTargets(p.name)...)
 			default:
-				gone := r.held.remembered(p.name)
+				gone := r.held.rememberedTargets(p.name)
 				r.trackRemoved(p, gone, nil, r.due)
 				r.recordLoss("", p, gone)
 				r.forget = append(r.forget, Forget{Set: p.name})
@@ -167,7 +167,7 @@ func (r *revision) forgetAgain(lost loss) {
 	if p := r.portOf(lost); p != nil {
 		after = distinct(p.pools[set.pool()])
 	}
-	if len(without(lost.gone, after)) > 0 {
+	if len(subtract(lost.gone, after)) > 0 {
 		r.forget = append(r.forget, Forget{Set: lost.set, Keep: after})
 	}
 }
@@ -216,7 +216,7 @@ func (r *revision) memories(change portRevision) []*memory {
 					continue
 				}
 				if r.held != nil {
-					m.before = r.held.remembered(m.set)
+					m.before = r.held.rememberedTargets(m.set)
 				} else if change.old != nil {
 					m.before = change.old.pools[pool]
 				}

@@ -82,7 +82,7 @@ func (r *revision) commit() Commit {
 
 // adopt continues from the kernel's rules, and stages all ports again.
 func (r *revision) adopt() {
-	r.held = hold(r.config.Family, *r.listing)
+	r.held = readHolding(r.config.Family, *r.listing)
 	if len(r.held.foreign) > 0 || r.listing.Flagged || r.listing.Unread || !r.listing.Exists {
 		r.held = &holding{anew: true, lost: r.held}
 	}
@@ -119,7 +119,7 @@ func (r *revision) adopt() {
 	clear(r.withRemoved)
 	for _, p := range r.held.parts {
 		r.parts[p.name] = p
-		r.setGone(p, withRemoved[p.name])
+		r.setRemoved(p, withRemoved[p.name])
 		r.touch(p)
 	}
 }
@@ -180,8 +180,8 @@ func (r *revision) find(front Front) {
 	r.fronts = append(r.fronts, frontRevision{front, old, owner})
 }
 
-// before returns the previous slots of a port: its own, or those of its fronts in the kernel. Those are equal unless another
-// program changed them.
+// before returns the previous slots of a port: its own, or those of its fronts in the kernel. Those are equal unless
+// another program changed them.
 func (r *revision) before(change portRevision, pool int) []netip.AddrPort {
 	if r.held == nil && change.old != nil && len(change.old.pools[pool]) > 0 {
 		return change.old.pools[pool]
@@ -253,7 +253,7 @@ func (r *revision) fixedChains(before Config) (made, replaced []Change) {
 		switch {
 		case !there:
 			made = append(made, Change{Kind: AddChain, Chain: c})
-		case held.is(c):
+		case held.equals(c):
 		case c.Base != nil:
 			// The kernel cannot change a hook or priority.
 			made = append(made, Change{Kind: DeleteChain, Chain: c}, Change{Kind: AddChain, Chain: c})

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func (r *revision) use(name string) *part {
+func (r *revision) usePart(name string) *part {
 	p := r.parts[name]
 	if p == nil {
 		p = parsePart(name)
@@ -31,7 +31,7 @@ func (r *revision) settle() {
 			if !p.leads && (p.refs > 0 || p.held && r.holdsAll(p.leadsTo())) {
 				p.leads = true
 				for _, name := range p.leadsTo() {
-					if to := r.use(name); to.kind == affinityPart {
+					if to := r.usePart(name); to.kind == affinityPart {
 						p.memory = to
 					}
 				}
@@ -124,7 +124,7 @@ func (r *revision) outdatedParts(before Config) []*part {
 		outdated = nil
 		for _, p := range r.held.parts {
 			switch {
-			case p.kind == affinityPart || r.held.chains[p.name].is(p.chain(r.config)):
+			case p.kind == affinityPart || r.held.chains[p.name].equals(p.chain(r.config)):
 			case p.refs == 0 && p.kind != hookPart, p.unknown():
 				// The part is about to be deleted, or keeps its rules because the right ones are not fully known.
 				p.outdated, p.foreign = true, true

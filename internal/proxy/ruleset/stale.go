@@ -53,14 +53,14 @@ func (r *revision) findEnded(change portRevision) {
 	}
 	alive := p.alive()
 	view := old != nil && old.known.View == p.known.View
-	for _, target := range without(distinct(had, seen), alive) {
+	for _, target := range subtract(distinct(had, seen), alive) {
 		// An endpoint that leaves the view may still serve, if it is fleeting.
 		staying := view && contains(had, target) && !contains(old.known.Fleeting, target)
 		if p.known.View == "" || staying || contains(p.known.Silent, target) {
 			ended = append(slices.Clip(ended), target)
 		}
 	}
-	if ended = without(ended, alive); len(alive) == 0 {
+	if ended = subtract(ended, alive); len(alive) == 0 {
 		p.late = ended
 	} else {
 		r.ended[p] = ended
@@ -87,7 +87,7 @@ func (r *revision) findStale(f frontRevision, wanted *entry) {
 	if f.owner != "" && f.owner != winner.port.name {
 		// The endpoints of the previous port may serve, but no longer this front.
 		if alive := winner.port.alive(); len(alive) > 0 {
-			ended = without(slices.Concat(f.old.slots[:]...), alive)
+			ended = subtract(slices.Concat(f.old.slots[:]...), alive)
 		}
 	}
 	for _, target := range ended {

@@ -34,7 +34,7 @@ type Table struct {
 func NewTable(config Config) *Table {
 	return &Table{
 		progress:    newProgress(),
-		config:      config.normal(),
+		config:      config.normalized(),
 		ports:       make(map[string]*port),
 		claims:      newClaims(),
 		parts:       make(map[string]*part),
@@ -82,7 +82,7 @@ func (t *Table) SetHairpin(addresses []netip.Addr) {
 // Configure stages another Config. The family and MaxAffinityClients stay.
 func (t *Table) Configure(config Config) {
 	config.Family, config.MaxAffinityClients = t.config.Family, t.config.MaxAffinityClients
-	config = config.normal()
+	config = config.normalized()
 	t.stagedConfig = &config
 }
 
@@ -127,7 +127,7 @@ func (t *Table) Due() (time.Time, bool) {
 	if len(t.recalled) > 0 {
 		return t.due, true
 	}
-	return t.lingering.next()
+	return t.lingering.nextDue()
 }
 
 // Disputed lists each ServicePort that lost a front to another one, as of the last Commit.
