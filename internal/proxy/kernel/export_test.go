@@ -7,7 +7,7 @@ import (
 )
 
 // Older is the comparison of versions.
-var Older = older
+var Older = isOlder
 
 // ForbidLong limits transactions as the kernel does for a process without CAP_NET_ADMIN in the first user namespace.
 func (c *Conn) ForbidLong() {

@@ -52,7 +52,7 @@ func stages(t ruleset.Transaction) (first, rest []int) {
 	return first, rest
 }
 
-func all(t ruleset.Transaction) []int {
+func allIndexes(t ruleset.Transaction) []int {
 	places := make([]int, len(t.Changes))
 	for i := range places {
 		places[i] = i

@@ -34,7 +34,7 @@ type filled struct {
 	target netip.AddrPort
 }
 
-func hold(family Family, l Listing) *holding {
+func readHolding(family Family, l Listing) *holding {
 	h := &holding{
 		sets:    make(map[string]bool),
 		chains:  make(map[string]ListedChain),
