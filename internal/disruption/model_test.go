@@ -26,9 +26,8 @@ const (
 	answerThenSave flaw = "the answer goes out before the write"
 )
 
-// model is a cluster with the deciders of evictions, each of whose steps may happen at any
-// time: they read pods and budgets that are old, decide, write, answer, and crash between any
-// two of these.
+// model is a cluster with several deciders of evictions. Their steps happen in any order: they read old pods and budgets, decide, write,
+// answer, and crash between any two of these.
 type model struct {
 	choose func(n int) int // a number below n
 	flaw   flaw
@@ -54,7 +53,7 @@ type model struct {
 	denied    map[Rule]int
 }
 
-// slot is a replica: its pods come one after the other.
+// slot is a replica, whose pods replace one another.
 type slot struct{ home string }
 
 type modelPod struct {
@@ -87,7 +86,7 @@ type decider struct {
 	memory  [][]Reservation
 }
 
-// write is a decision about some requests that is not stored yet.
+// write is an unstored decision about some requests.
 type write struct {
 	base     int
 	next     storedBudget
@@ -102,7 +101,7 @@ type decided struct {
 	reserved Reservation
 }
 
-// request is an eviction that is being decided.
+// request is an undecided eviction.
 type request struct {
 	id      string
 	pod     modelPod // as it was read live
@@ -115,7 +114,7 @@ type request struct {
 	limits  []*Budget // that admitted it as a healthy pod
 }
 
-// eviction is one that was admitted and is or may be carried out.
+// eviction is an admitted eviction that may be carried out.
 type eviction struct {
 	pod      modelPod
 	deadline time.Time
@@ -174,7 +173,7 @@ func (m *model) drawLimits(budget int) Budget {
 	return b
 }
 
-// event is something that happened, as a format and its arguments: few runs are read.
+// event is a format with arguments, because only failed runs are printed.
 type event struct {
 	at     time.Time
 	format string
@@ -193,11 +192,11 @@ func (m *model) text() string {
 	return text.String()
 }
 
-// version is that of the pods now, and truth are they.
+// version returns the present version of the pods, and truth returns the pods.
 func (m *model) version() int      { return len(m.pods) - 1 }
 func (m *model) truth() []modelPod { return m.pods[m.version()] }
 
-// commitPods has pods with a new version.
+// commitPods stores pods with a new version.
 func (m *model) commitPods(pods []modelPod) {
 	slices.SortFunc(pods, func(a, b modelPod) int { return cmp.Compare(a.Name, b.Name) })
 	m.pods = append(m.pods, pods)
@@ -214,7 +213,7 @@ func (m *model) newPod(slot int) modelPod {
 	return modelPod{Pod: Pod{UID: name, Name: name, Owner: "web", Pending: true}, slot: slot}
 }
 
-// change changes a pod, or removes it if the change says so.
+// change changes a pod, or removes it if the change returns so.
 func (m *model) change(uid string, change func(p *modelPod) (keep bool)) {
 	pods := slices.Clone(m.truth())
 	for i := range pods {
@@ -229,7 +228,7 @@ func (m *model) change(uid string, change func(p *modelPod) (keep bool)) {
 	m.commitPods(pods)
 }
 
-// step does one of the things that can happen now.
+// step takes one of the possible steps.
 func (m *model) step() {
 	type action struct {
 		weight int
@@ -297,7 +296,7 @@ func (m *model) step() {
 	}
 }
 
-// podActions are what can happen to a pod by itself.
+// podActions returns what can happen to a pod by itself.
 func (m *model) podActions(p modelPod, can func(weight int, do func())) {
 	set := func(weight int, what string, change func(p *modelPod)) {
 		can(weight, func() {
@@ -327,12 +326,12 @@ func (m *model) podActions(p modelPod, can func(weight int, do func())) {
 	}
 }
 
-// lacksPod reports whether a controller makes a pod for a slot.
+// lacksPod reports whether a controller creates a pod for a slot.
 func (m *model) lacksPod(slot int) bool {
 	return !slices.ContainsFunc(m.truth(), func(p modelPod) bool { return p.slot == slot && (!m.eager || !p.Terminating) })
 }
 
-// request has an eviction asked for, which reads the pod.
+// request requests an eviction, which reads the pod.
 func (m *model) request() {
 	pods := m.truth()
 	if len(pods) == 0 {
@@ -359,7 +358,7 @@ func (m *model) requestTo(d *decider, pod modelPod) *request {
 	return r
 }
 
-// state is what a decider knows of a budget.
+// state returns the knowledge of a decider about a budget.
 func (m *model) state(d *decider, b int, stored *storedBudget, requests []*request) *State {
 	s := &State{
 		Budget: stored.limits, Domains: []string{"a", "b", "c"}, Owners: []Owner{{ID: "web", Replicas: len(m.slots)}},
@@ -381,7 +380,7 @@ func (m *model) state(d *decider, b int, stored *storedBudget, requests []*reque
 	return s
 }
 
-// decide has a decider decide about all requests that wait for a budget.
+// decide makes a decider decide all requests that wait for a budget.
 func (m *model) decide(d *decider, b int) {
 	base := m.budgets[b].versions[d.seen[b]]
 	if d.view < base.podsObserved && m.flaw != noBarrier {
@@ -437,8 +436,7 @@ func (m *model) decide(d *decider, b int) {
 	d.writing[b] = w
 }
 
-// confirm reads the pods live whose reservations have expired, as far as they seem to be there.
-// Those that are not have a second more.
+// confirm reads live the pods with expired reservations that still seem to exist. The reservations of existing pods get a second more.
 func (m *model) confirm(s *State, clock time.Time) []Reservation {
 	confirmed := slices.Clone(s.Reservations)
 	for i := range confirmed {
@@ -451,12 +449,12 @@ func (m *model) confirm(s *State, clock time.Time) []Reservation {
 	return confirmed
 }
 
-// hasSeen reports whether a decider knows what became of a pod by a time when it was there.
+// hasSeen reports whether a decider knows what became of a pod by a time when it existed.
 func (m *model) hasSeen(d *decider, pod modelPod) bool {
 	return d.view >= pod.version || slices.ContainsFunc(m.pods[d.view], func(p modelPod) bool { return p.UID == pod.UID })
 }
 
-// versionOf is that of a pod as a decider has seen it.
+// versionOf returns the version of a pod that a decider has seen.
 func (m *model) versionOf(pod modelPod, d *decider) int {
 	for _, p := range m.pods[d.view] {
 		if p.UID == pod.UID {
@@ -466,8 +464,8 @@ func (m *model) versionOf(pod modelPod, d *decider) int {
 	return pod.version
 }
 
-// store writes what was decided about a budget, unless another has written meanwhile, and
-// answers. The decider may crash after the write, or not learn that it succeeded.
+// store writes the decisions about a budget, unless another decider has written meanwhile, and answers. The decider may crash after the
+// write, or not learn that it succeeded.
 func (m *model) store(d *decider, b int) {
 	w, budget := d.writing[b], m.budgets[b]
 	d.writing[b] = nil
@@ -499,7 +497,7 @@ func (m *model) store(d *decider, b int) {
 	}
 }
 
-// settle has the requests of a write go on, or be denied.
+// settle continues or denies the requests of a write.
 func (m *model) settle(b int, w *write, commit int) {
 	for _, done := range w.decided {
 		r := done.r
@@ -543,7 +541,7 @@ func (m *model) drop(r *request) {
 	m.requests = slices.DeleteFunc(m.requests, func(other *request) bool { return other == r })
 }
 
-// undo gives up a reservation that a request made before it was denied.
+// undo gives up the reservation of a denied request.
 func (m *model) undo(r *request) {
 	for b := range m.budgets {
 		held := r.held[b]
@@ -565,7 +563,7 @@ func (m *model) undo(r *request) {
 	m.drop(r)
 }
 
-// crash loses all that a decider was about to do and has in memory, but for caches.
+// crash loses the memory and the plans of a decider, except for caches.
 func (m *model) crash(d *decider) {
 	for b := range m.budgets {
 		d.writing[b], d.memory[b] = nil, nil
@@ -573,7 +571,7 @@ func (m *model) crash(d *decider) {
 	m.requests = slices.DeleteFunc(m.requests, func(r *request) bool { return r.by == d })
 }
 
-// evict carries an eviction out, or something else prevents it.
+// evict carries out an eviction, or something else prevents it.
 func (m *model) evict(e *eviction) {
 	e.done = true
 	at := slices.IndexFunc(m.truth(), func(p modelPod) bool { return p.UID == e.pod.UID })
@@ -585,7 +583,7 @@ func (m *model) evict(e *eviction) {
 	m.say("%s is evicted", e.pod.Name)
 }
 
-// isOutstanding reports whether the pod of an eviction is down through it, or may still be.
+// isOutstanding reports whether the pod of an eviction is down through it, or may become so.
 func (m *model) isOutstanding(e *eviction) bool {
 	if !e.done {
 		return !m.now.After(e.deadline) && slices.ContainsFunc(m.truth(), func(p modelPod) bool { return p.UID == e.pod.UID && !p.Terminating })
@@ -595,8 +593,8 @@ func (m *model) isOutstanding(e *eviction) bool {
 	})
 }
 
-// violation says which eviction should not have been admitted, by what became of all of them:
-// those that were committed before it and are still outstanding were so then.
+// violation names an eviction that should not have been admitted. It counts every eviction that was committed earlier and was still
+// outstanding.
 func (m *model) violation() string {
 	m.evictions = slices.DeleteFunc(m.evictions, func(e *eviction) bool { return !m.isOutstanding(e) })
 	for b := range m.budgets {
@@ -644,7 +642,7 @@ func (m *model) exceeded(b *Budget, slotsDown []int, home string) string {
 	return ""
 }
 
-// run takes steps until something is wrong.
+// run takes steps until an invariant is violated.
 func (m *model) run(steps int) string {
 	for range steps {
 		m.step()
@@ -664,7 +662,7 @@ func TestNoInterleavingAdmitsMoreThanTheBudget(t *testing.T) {
 	})
 }
 
-// A model that breaks a rule of the package comment must go wrong, or the model shows nothing.
+// A model that breaks a rule of the package comment must fail. Otherwise the model proves nothing.
 func TestEachRuleOfDecidersIsNeeded(t *testing.T) {
 	for _, f := range []flaw{noBarrier, inMemory, blindWrites, untilExpiry, shortTime, answerThenSave} {
 		t.Run(string(f), func(t *testing.T) {
@@ -679,7 +677,7 @@ func TestEachRuleOfDecidersIsNeeded(t *testing.T) {
 	}
 }
 
-// The random runs reach every rule often, so that an interleaving that breaks one would be found.
+// The random runs reach every rule often, so that they would find an interleaving that breaks one.
 func TestTheModelAdmitsAndDenies(t *testing.T) {
 	admitted, denied := map[Rule]int{}, map[Rule]int{}
 	for seed := range uint64(300) {

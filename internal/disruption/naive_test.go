@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naive is a second implementation of the rules, which counts everything again for each
-// question and is in no hurry.
+// naive is a second, slow implementation of the rules. It counts everything again for each question.
 type naive struct {
 	s   *State
 	now time.Time
@@ -54,7 +53,7 @@ func (n naive) isUnitDown(name string) bool {
 	})) > 0
 }
 
-// member is what counts as one pod: a pod, or the pods of a unit in a domain.
+// member counts as one pod: a pod, or the pods of a unit in a domain.
 type member struct{ unit, uid, group, domain string }
 
 func (n naive) members(group string) (members []member) {
@@ -77,7 +76,7 @@ func (n naive) isDown(m member) bool {
 	return len(n.podsOf(func(p Pod) bool { return p.UID == m.uid && (!n.serves(p) || n.reserved(p)) })) > 0
 }
 
-// counts are the numbers of a group.
+// counts has the numbers of a group.
 type counts struct {
 	expected, missing, anywhere, unknown, down, healthy int
 	domains                                             map[string]*DomainMeasure
@@ -236,7 +235,7 @@ func (n naive) count(group string) counts {
 	return c
 }
 
-// within reports whether the budget holds in a group with so many more pods down in some domains.
+// within reports whether the budget holds in a group with a number of further pods down in some domains.
 func (n naive) within(group string, more map[string]int) (ok bool, rule Rule) {
 	c, b := n.count(group), &n.s.Budget
 	names := n.domains()
@@ -267,7 +266,7 @@ func (n naive) within(group string, more map[string]int) (ok bool, rule Rule) {
 	return true, ""
 }
 
-// decide is the rule for a pod, and whether its eviction is admitted.
+// decide returns the rule for a pod, and whether its eviction is admitted.
 func (n naive) decide(uid string) (Rule, bool) {
 	at := slices.IndexFunc(n.s.Pods, func(p Pod) bool { return p.UID == uid })
 	if at < 0 {
@@ -347,7 +346,7 @@ func (n naive) decide(uid string) (Rule, bool) {
 	return RuleUnhealthy, true
 }
 
-// retryAt is when the eviction of a pod that is denied is admitted if only time passes.
+// retryAt returns when time alone admits the eviction of a denied pod.
 func (n naive) retryAt(uid string) time.Time {
 	var times []time.Time
 	for _, r := range n.s.Reservations {
@@ -368,7 +367,7 @@ func (n naive) retryAt(uid string) time.Time {
 	return time.Time{}
 }
 
-// most is how many pods can be evicted one after the other, in the order in which most can.
+// most returns how many pods can be evicted one after the other in the best order.
 func (n naive) most(seen map[string]int) int {
 	key := ""
 	for _, r := range n.s.Reservations {
@@ -398,7 +397,7 @@ func (n naive) most(seen map[string]int) int {
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// stateShape says what states are drawn.
+// stateShape configures the drawn states.
 type stateShape struct {
 	pods  int
 	units bool

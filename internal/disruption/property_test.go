@@ -106,7 +106,7 @@ func TestATallyWithReservationsIsThatOfTheStateWithThem(t *testing.T) {
 	})
 }
 
-// stored is a list with a reservation, which replaces that of the same pod.
+// stored adds a reservation to a list. It replaces that of the same pod.
 func stored(list []Reservation, r Reservation) []Reservation {
 	var others []Reservation
 	for _, other := range list {
@@ -117,7 +117,7 @@ func stored(list []Reservation, r Reservation) []Reservation {
 	return append(others, r)
 }
 
-// withoutLimits is a decision without the pointer to its budget.
+// withoutLimits drops the pointer to the budget of a decision.
 func withoutLimits(d Decision) Decision {
 	d.Limits = nil
 	return d

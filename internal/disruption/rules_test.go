@@ -328,7 +328,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Evictions that only retry must be told when, and those that wait for pods must not.
+// Only evictions that wait for time alone get a time to retry.
 func TestRetryAt(t *testing.T) {
 	settle := Budget{MaxUnavailable: number(1), MaxDomains: limit(1), Settle: time.Minute}
 	in := start.Add

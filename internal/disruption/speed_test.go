@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// large has 10,000 pods in 1,000 domains, some of which are down, missing or reserved.
+// large has 10,000 pods in 1,000 domains. Some pods are down, missing or reserved.
 func large() *State {
 	s := &State{
 		Budget: Budget{MaxUnavailable: percent(50), MaxTotal: percent(20), MaxDomains: limit(500), Settle: time.Minute},
@@ -28,7 +28,7 @@ func large() *State {
 	return s
 }
 
-// A batch must cost about as much as one decision, or the queue of a budget grows without end.
+// A batch must cost about as much as one decision. Otherwise the queue of a budget grows without end.
 func TestABatchOfDecisionsCountsOnce(t *testing.T) {
 	s := large()
 	one := testing.AllocsPerRun(3, func() { Decide(s, s.Pods[1].UID, start) })

@@ -15,13 +15,13 @@ import (
 
 const status = "status budget web"
 
-// running is a world with a budget of one pod for each zone, whose conditions are written.
+// running makes a world with a budget of one pod for each zone, with written conditions.
 func running(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, append(aShop(), perZone("web", 1))...)
 	w.label(shop, marks)
 	w.sync("web", status)
-	w.told("Normal BudgetEnforced", "Warning OwnersDeleteDirectly")
+	w.expectEvents("Normal BudgetEnforced", "Warning OwnersDeleteDirectly")
 	w.sync("web")
 	return w
 }
@@ -31,7 +31,7 @@ func (w *world) allowedSince() time.Time {
 	return meta.FindStatusCondition(w.budget("web").Status.Conditions, v1alpha1.ConditionDisruptionAllowed).LastTransitionTime.Time
 }
 
-// A budget that allows nothing for long says so once, and says when it is over.
+// A budget that allows no eviction for a long time reports that once, and reports the end.
 func TestBlockedForLong(t *testing.T) {
 	w := running(t)
 	w.says("web", v1alpha1.ConditionDisruptionAllowed, metav1.ConditionTrue, reasonSufficientPods)
@@ -45,14 +45,14 @@ func TestBlockedForLong(t *testing.T) {
 			t.Errorf("the message is %q, want %q", message, part)
 		}
 	}
-	w.told()
+	w.expectEvents()
 	if after != blockedAfter {
 		t.Errorf("it is looked at again after %s, want %s", after, blockedAfter)
 	}
 	w.clock.SetTime(begun.Add(blockedAfter))
 	w.sync("web", status)
 	w.says("web", v1alpha1.ConditionDisruptionAllowed, metav1.ConditionFalse, reasonBlocked)
-	w.told("Warning BudgetBlocked")
+	w.expectEvents("Warning BudgetBlocked")
 	if !w.allowedSince().Equal(begun) {
 		t.Errorf("it is blocked since %s, want %s", w.allowedSince(), begun)
 	}
@@ -62,11 +62,10 @@ func TestBlockedForLong(t *testing.T) {
 	ready(w, "web-1", true)
 	w.clock.SetTime(begun.Add(time.Hour))
 	w.sync("web", status)
-	w.told("Normal BudgetUnblocked")
+	w.expectEvents("Normal BudgetUnblocked")
 }
 
-// A budget that has evictions admitted all the time is not blocked, even if none is possible
-// whenever it is looked at.
+// A budget whose evictions keep being admitted is not blocked, even if every look finds no allowance.
 func TestBudgetWithAdmittedEvictionsIsNotBlocked(t *testing.T) {
 	w := running(t)
 	ready(w, "web-1", false)
@@ -86,10 +85,10 @@ func TestBudgetWithAdmittedEvictionsIsNotBlocked(t *testing.T) {
 		t.Errorf("nothing is allowed since %s, want %s", w.allowedSince(), admitted)
 	}
 	w.sync("web")
-	w.told()
+	w.expectEvents()
 }
 
-// The break glass is told when it opens, when it is used first, and when it ends.
+// Break-glass has events when it opens, when it is first used, and when it ends.
 func TestBreakGlassEvents(t *testing.T) {
 	w := running(t)
 	if meta.FindStatusCondition(w.budget("web").Status.Conditions, v1alpha1.ConditionBreakGlass) != nil {
@@ -107,7 +106,7 @@ func TestBreakGlassEvents(t *testing.T) {
 	write("soon please")
 	w.sync("web", status)
 	w.says("web", v1alpha1.ConditionBreakGlass, metav1.ConditionFalse, reasonUnreadable)
-	w.told("Warning BreakGlassUnreadable")
+	w.expectEvents("Warning BreakGlassUnreadable")
 
 	write(until.Format(time.RFC3339) + " zone a burns.")
 	w.sync("web", status)
@@ -115,7 +114,7 @@ func TestBreakGlassEvents(t *testing.T) {
 		t.Errorf("the message is %q", message)
 	}
 	w.says("web", v1alpha1.ConditionDisruptionAllowed, metav1.ConditionTrue, reasonGlassBroken)
-	w.told("Warning BreakGlassOpened")
+	w.expectEvents("Warning BreakGlassOpened")
 	w.sync("web")
 
 	evicted := func(name string, at time.Time) {
@@ -130,7 +129,7 @@ func TestBreakGlassEvents(t *testing.T) {
 	evicted("web-2", w.clock.Now())
 	w.sync("web", status)
 	w.says("web", v1alpha1.ConditionBreakGlass, metav1.ConditionTrue, reasonUsed)
-	w.told("Warning BreakGlassUsed")
+	w.expectEvents("Warning BreakGlassUsed")
 	w.drop(pod("web-2", ""))
 	w.sync("web", status)
 	w.says("web", v1alpha1.ConditionBreakGlass, metav1.ConditionTrue, reasonUsed)
@@ -138,14 +137,14 @@ func TestBreakGlassEvents(t *testing.T) {
 	w.clock.SetTime(until)
 	w.sync("web", status)
 	w.says("web", v1alpha1.ConditionBreakGlass, metav1.ConditionFalse, reasonEnded)
-	w.told("Normal BreakGlassEnded")
+	w.expectEvents("Normal BreakGlassEnded")
 	write("")
 	w.sync("web", status)
 	w.says("web", v1alpha1.ConditionBreakGlass, metav1.ConditionFalse, reasonEnded)
-	w.told()
+	w.expectEvents()
 }
 
-// What makes a budget useless is told, and that it is over.
+// A useless budget has an event, and another one when it is corrected.
 func TestEventsOfInvalidSpecs(t *testing.T) {
 	w := running(t)
 	spec := func(f func(*v1alpha1.TopologyDisruptionBudgetSpec)) {
@@ -155,17 +154,17 @@ func TestEventsOfInvalidSpecs(t *testing.T) {
 	w.sync("web", status)
 	w.says("web", v1alpha1.ConditionValid, metav1.ConditionFalse, reasonInvalid)
 	w.says("web", v1alpha1.ConditionDisruptionAllowed, metav1.ConditionFalse, reasonInvalid)
-	w.told("Warning BudgetInvalid")
+	w.expectEvents("Warning BudgetInvalid")
 	spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) {
 		s.MinAvailable, s.MaxUnavailable = s.MaxUnavailable, nil
 		s.MinAvailable.IntVal = 2
 	})
 	w.sync("web", status)
 	w.says("web", v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, "Blocked")
-	w.told("Normal BudgetValid", "Warning BudgetNotSatisfiable")
+	w.expectEvents("Normal BudgetValid", "Warning BudgetNotSatisfiable")
 	spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) { s.MinAvailable.IntVal = 1 })
 	w.sync("web", status)
-	w.told("Normal BudgetSatisfiable")
+	w.expectEvents("Normal BudgetSatisfiable")
 	for _, c := range w.budget("web").Status.Conditions {
 		if c.ObservedGeneration != w.budget("web").Generation || c.Message == "" {
 			t.Errorf("%+v is not of the generation %d, or says nothing", c, w.budget("web").Generation)

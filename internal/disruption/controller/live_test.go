@@ -34,15 +34,15 @@ import (
 
 const livePods = 200
 
-// cluster is a control plane whose nodes and pods are only objects.
+// cluster is a control plane with nodes and pods that are only objects.
 type cluster struct {
 	rig.ControlPlane
 	objects client.Client
 	running *reconciler
 }
 
-// TestAgainstKubernetes runs the controllers with a real API server and Kubernetes' own
-// controllers, which say what a PodDisruptionBudget allows.
+// TestAgainstKubernetes runs the controllers with a real API server and Kubernetes' own controllers, which compute the allowance of
+// PodDisruptionBudgets.
 func TestAgainstKubernetes(t *testing.T) {
 	c := &cluster{ControlPlane: rig.Start(t)}
 	log.SetLogger(logr.Discard())
@@ -101,7 +101,7 @@ func TestAgainstKubernetes(t *testing.T) {
 	c.Make(shop, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: next}, spec: {replicas: 1, strategy: {type: Recreate}, selector: {matchLabels: {app: web, next: "true"}}, template: {
   metadata: {labels: {app: web, next: "true"}}, spec: {containers: [{name: web, image: web}],
   topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}]}}}}`)
-	c.awaitBudget("what is said of the Deployment", func(b *v1alpha1.TopologyDisruptionBudget) bool {
+	c.awaitBudget("the condition about the Deployment", func(b *v1alpha1.TopologyDisruptionBudget) bool {
 		projected := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionProjected)
 		return meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionDeletesDirectly) && projected != nil && projected.Reason == reasonSpreadConstraints
 	})
@@ -186,7 +186,7 @@ func configuration() *admissionv1.MutatingWebhookConfiguration {
 	}}}
 }
 
-// run runs the controllers until they are told to stop.
+// run runs the controllers until the returned function is called.
 func (c *cluster) run(options Options) (stop func()) {
 	c.Helper()
 	cached := cache.Options{}
@@ -222,7 +222,7 @@ func (c *cluster) run(options Options) (stop func()) {
 	}
 }
 
-// each does something so many times, some at a time.
+// each calls a function a number of times, some concurrently.
 func (c *cluster) each(n int, do func(int) error) {
 	c.Helper()
 	var work errgroup.Group
@@ -235,7 +235,7 @@ func (c *cluster) each(n int, do func(int) error) {
 	}
 }
 
-// pod makes a pod that is ready on the node of a zone.
+// pod creates a ready pod on the node of a zone.
 func (c *cluster) pod(name, zone string) error {
 	made := pod(name, zone)
 	made.UID, made.OwnerReferences = "", nil
@@ -285,8 +285,8 @@ func (c *cluster) awaitLabel(name string, want bool) {
 	})
 }
 
-// awaitAllowedByPDBs waits until the PodDisruptionBudgets of the zones allow one of some numbers
-// each, as the budget does in that zone. Without numbers there are to be none.
+// awaitAllowedByPDBs waits until each PodDisruptionBudget of the zones has one of the given allowances, as the budget in that zone.
+// Without numbers there must be none.
 func (c *cluster) awaitAllowedByPDBs(numbers ...int32) {
 	c.Helper()
 	c.Await(fmt.Sprintf("PodDisruptionBudgets that allow %v", numbers), func(ctx context.Context) (string, error) {
@@ -294,13 +294,13 @@ func (c *cluster) awaitAllowedByPDBs(numbers ...int32) {
 		if err := c.objects.List(ctx, &list, client.InNamespace(shop)); err != nil {
 			return "", err
 		}
-		said, sum := []string{}, int32(0)
+		texts, sum := []string{}, int32(0)
 		for _, pdb := range list.Items {
-			said = append(said, fmt.Sprintf("%s keeps %s and allows %d", pdb.Name, pdb.Spec.MinAvailable, pdb.Status.DisruptionsAllowed))
+			texts = append(texts, fmt.Sprintf("%s keeps %s and allows %d", pdb.Name, pdb.Spec.MinAvailable, pdb.Status.DisruptionsAllowed))
 			sum += pdb.Status.DisruptionsAllowed
 		}
 		if len(numbers) == 0 {
-			return strings.Join(said, ", "), nil
+			return strings.Join(texts, ", "), nil
 		}
 		want := numbers[0] + numbers[len(numbers)-1]
 		read := &v1alpha1.TopologyDisruptionBudget{}
@@ -308,21 +308,21 @@ func (c *cluster) awaitAllowedByPDBs(numbers ...int32) {
 			return "", err
 		}
 		if len(list.Items) != 2 || sum != want || read.Status.DisruptionsAllowed != want {
-			return fmt.Sprintf("%s; the budget allows %d", strings.Join(said, ", "), read.Status.DisruptionsAllowed), nil
+			return fmt.Sprintf("%s; the budget allows %d", strings.Join(texts, ", "), read.Status.DisruptionsAllowed), nil
 		}
 		return "", nil
 	})
 }
 
-// versions are those of all that the controllers write.
+// versions returns the versions of all objects that the controllers write.
 func (c *cluster) versions() string {
 	c.Helper()
-	var said []string
+	var texts []string
 	read := &v1alpha1.TopologyDisruptionBudget{}
 	if err := c.objects.Get(c.Context(), client.ObjectKey{Namespace: shop, Name: "web"}, read); err != nil {
 		c.Fatal(err)
 	}
-	said = append(said, read.ResourceVersion)
+	texts = append(texts, read.ResourceVersion)
 	labelled := namespace(shop)
 	if err := c.objects.Get(c.Context(), client.ObjectKeyFromObject(labelled), labelled); err != nil && !apierrors.IsNotFound(err) {
 		c.Fatal(err)
@@ -332,7 +332,7 @@ func (c *cluster) versions() string {
 		c.Fatal(err)
 	}
 	for i := range list.Items {
-		said = append(said, fmt.Sprint(list.Items[i].Name, " ", list.Items[i].Generation))
+		texts = append(texts, fmt.Sprint(list.Items[i].Name, " ", list.Items[i].Generation))
 	}
-	return strings.Join(append(said, labelled.ResourceVersion), ", ")
+	return strings.Join(append(texts, labelled.ResourceVersion), ", ")
 }

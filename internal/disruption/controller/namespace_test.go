@@ -23,7 +23,7 @@ const (
 	unmarks = `patch namespace shop {"metadata":{"labels":{"vicinity.dev/disruption-budgets":null}}}`
 )
 
-// The label comes with the first budget of a namespace and goes with the last.
+// The label is set with the first budget of a namespace and removed with the last.
 func TestLabelFollowsBudgets(t *testing.T) {
 	w := newWorld(t, namespace(shop))
 	w.label(shop)
@@ -50,7 +50,7 @@ func TestLabelFollowsBudgets(t *testing.T) {
 	}
 }
 
-// A process that ends does not wait for budgets that are synced no more.
+// A process that ends does not wait for the syncs of budgets.
 func TestFullQueueOfNamespaces(t *testing.T) {
 	w := newWorld(t, namespace(shop), perZone("web", 1))
 	for range waitingNamespaces {
@@ -70,7 +70,7 @@ func TestFullQueueOfNamespaces(t *testing.T) {
 	}
 }
 
-// Evictions where Vicinity or the cluster itself runs must never depend on it.
+// Evictions in the namespaces of Vicinity and of the cluster itself must never depend on Vicinity.
 func TestSomeNamespacesAreNeverLabelled(t *testing.T) {
 	for _, name := range []string{metav1.NamespaceSystem, own} {
 		b := perZone("web", 1)
@@ -81,25 +81,25 @@ func TestSomeNamespacesAreNeverLabelled(t *testing.T) {
 		if w.labelled(name) {
 			t.Errorf("%s is labelled", name)
 		}
-		w.told("Warning BudgetNotEnforced")
+		w.expectEvents("Warning BudgetNotEnforced")
 	}
 }
 
-// Who takes the label off has it put back, and is told a better way.
+// A removed label is restored, with an event that names a better way.
 func TestRemovedLabelIsRestored(t *testing.T) {
 	w := newWorld(t, append(aShop(), perZone("web", 1))...)
 	w.label(shop, marks)
 	w.sync("web", "status budget web")
-	w.told("Normal BudgetEnforced", "Warning OwnersDeleteDirectly")
+	w.expectEvents("Normal BudgetEnforced", "Warning OwnersDeleteDirectly")
 	change(w, namespace(shop), func(n *corev1.Namespace) { delete(n.Labels, v1alpha1.LabelBudgets) })
 	w.label(shop, marks)
-	w.told("Warning LabelPutBack")
+	w.expectEvents("Warning LabelPutBack")
 	change(w, namespace(shop), func(n *corev1.Namespace) { n.Labels[v1alpha1.LabelBudgets] = "no" })
 	w.label(shop, marks)
-	w.told("Warning LabelPutBack")
+	w.expectEvents("Warning LabelPutBack")
 }
 
-// While the label cannot be written the budget says so, and what to do.
+// While the label cannot be written, the budget reports it.
 func TestRefusedLabel(t *testing.T) {
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Name: shop}}
 	for name, fails := range map[string]func(*world){
@@ -123,11 +123,11 @@ func TestRefusedLabel(t *testing.T) {
 		if message := w.says("web", v1alpha1.ConditionEnforced, metav1.ConditionFalse, reasonLabelMissing); !strings.Contains(message, name) {
 			t.Errorf("the condition says %q", message)
 		}
-		w.told("Warning BudgetNotEnforced", "Warning OwnersDeleteDirectly")
+		w.expectEvents("Warning BudgetNotEnforced", "Warning OwnersDeleteDirectly")
 		w.refuse, w.strip = nil, false
 		w.label(shop, marks)
 		w.sync("web", "status budget web")
-		w.told("Normal BudgetEnforced")
+		w.expectEvents("Normal BudgetEnforced")
 	}
 }
 
@@ -140,7 +140,7 @@ func asking(f func(*admissionv1.MutatingWebhook)) func(*world) {
 	}
 }
 
-// The condition says whether evictions are checked, and else why not.
+// The condition says whether evictions are checked, and otherwise why not.
 func TestEnforcedSaysWhyNot(t *testing.T) {
 	off := testOptions()
 	off.Served = false

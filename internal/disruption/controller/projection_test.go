@@ -35,7 +35,7 @@ func projectOptions() Options {
 	return o
 }
 
-// projected is a world with a budget of one pod for each zone, whose projection is written.
+// projected makes a world with a budget of one pod for each zone, with written PodDisruptionBudgets.
 func projected(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, append(aShop(), perZone("web", 1))...)
@@ -43,12 +43,12 @@ func projected(t *testing.T) *world {
 	w.label(shop, marks)
 	w.sync("web", status, "create pdb "+pdbName("web", "a"), "create pdb "+pdbName("web", "b"), status)
 	w.says("web", v1alpha1.ConditionProjected, metav1.ConditionTrue, reasonProjected)
-	w.told("Normal BudgetEnforced", "Warning OwnersDeleteDirectly", "Normal BudgetProjected")
+	w.expectEvents("Normal BudgetEnforced", "Warning OwnersDeleteDirectly", "Normal BudgetProjected")
 	w.pdbs("web keeps 1 in a", "web keeps 1 in b")
 	return w
 }
 
-// refresh syncs budgets until nothing changes, whatever they write.
+// refresh syncs budgets until nothing changes.
 func (w *world) refresh(names ...string) {
 	w.t.Helper()
 	for range 2 {
@@ -61,7 +61,7 @@ func (w *world) refresh(names ...string) {
 	w.writes = nil
 }
 
-// A restart writes nothing, and neither does a pod that goes and comes back in its zone.
+// A restart writes nothing, and neither does the replacement of a pod in its zone.
 func TestProjectionIsQuiet(t *testing.T) {
 	w := projected(t)
 	w.start(projectOptions())
@@ -81,7 +81,7 @@ func TestProjectionIsQuiet(t *testing.T) {
 	}
 }
 
-// The numbers follow how many pods are asked for, and zones.
+// The numbers follow the replicas and the zones.
 func TestProjectionFollows(t *testing.T) {
 	w := projected(t)
 	change(w, deployment(6), func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(6)) })
@@ -99,7 +99,7 @@ func TestProjectionFollows(t *testing.T) {
 	w.drop(node("c"))
 	w.refresh("web")
 	w.pdbs("web keeps 1 in a", "web keeps 1 in b")
-	// What somebody else changes is put right, as far as the label says that it is ours.
+	// A foreign change is reverted as long as the label marks the object as ours.
 	pdb := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: pdbName("web", "a")}}
 	change(w, pdb, func(p *policyv1.PodDisruptionBudget) { p.Spec.MinAvailable.IntVal = 7 })
 	w.refresh("web")
@@ -109,8 +109,7 @@ func TestProjectionFollows(t *testing.T) {
 	w.pdbs()
 }
 
-// There is no PodDisruptionBudget that could not say the same, or would be in the way. Those of
-// before go.
+// A budget is not projected if PodDisruptionBudgets cannot express it, or would conflict with others. Earlier ones are deleted.
 func TestBudgetsThatAreNotProjected(t *testing.T) {
 	spec := func(f func(*v1alpha1.TopologyDisruptionBudgetSpec)) func(*world) {
 		return func(w *world) { change(w, w.budget("web"), func(b *v1alpha1.TopologyDisruptionBudget) { f(&b.Spec) }) }
@@ -187,7 +186,7 @@ func TestBudgetsThatAreNotProjected(t *testing.T) {
 	}
 }
 
-// A hand-made PodDisruptionBudget is never touched, whatever it is called.
+// A foreign PodDisruptionBudget is never touched, whatever its name.
 func TestForeignPDBsStay(t *testing.T) {
 	theirs := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: pdbName("web", "a"), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController}},
@@ -235,7 +234,7 @@ func TestRefusedPDBs(t *testing.T) {
 	w.sync("web", create, "create pdb "+pdbName("web", "b"), status)
 }
 
-// Of two budgets that could select the same pods only the older one is projected.
+// Of two budgets that could select the same pods, only the older one is projected.
 func TestOlderBudgetIsProjected(t *testing.T) {
 	old, young := perZone("old", 1), perZone("young", 1)
 	young.CreationTimestamp = metav1.NewTime(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
@@ -255,7 +254,7 @@ func TestOlderBudgetIsProjected(t *testing.T) {
 	w.pdbs("young keeps 0 in a", "young keeps 0 in b")
 }
 
-// Two budgets that select the same pods and are created together, before the cache shows either: one is projected.
+// Of two budgets that select the same pods and are created together, before the cache shows either, one is projected.
 func TestOneOfTwoAtOnceIsProjected(t *testing.T) {
 	w := newWorld(t, append(aShop(), perZone("one", 1), perZone("two", 1))...)
 	b := w.r.base
@@ -295,14 +294,14 @@ func TestOneOfTwoAtOnceIsProjected(t *testing.T) {
 	w.pdbs(winner+" keeps 1 in a", winner+" keeps 1 in b")
 }
 
-// Switched off, what was made goes, and budgets that said something say that.
+// After projection is switched off, PodDisruptionBudgets are deleted, and only budgets with the condition update it.
 func TestProjectionThatIsOff(t *testing.T) {
 	w := projected(t)
 	w.start(testOptions())
 	w.label(shop)
 	w.sync("web", "delete pdb "+pdbName("web", "a"), "delete pdb "+pdbName("web", "b"), status)
 	w.says("web", v1alpha1.ConditionProjected, metav1.ConditionFalse, reasonOff)
-	w.told("Warning BudgetProjectedNoMore")
+	w.expectEvents("Warning BudgetProjectedNoMore")
 	w.sync("web")
 }
 
@@ -356,7 +355,7 @@ func TestSelectorsThatMayOverlap(t *testing.T) {
 	}
 }
 
-// Two selectors that are said not to overlap match no pod in common.
+// Two selectors that cannot overlap have no pod in common.
 func TestNoPodHasTwoBudgets(t *testing.T) {
 	keys, values := []string{"a", "b"}, []string{"x", "y", "z"}
 	selector := rapid.Custom(func(t *rapid.T) *metav1.LabelSelector {

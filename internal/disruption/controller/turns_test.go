@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Ten thousand budgets of one namespace that all change take a quarter of the writes, and come twice each; a budget of another
-// namespace that changes after them is written at once.
+// Ten thousand changed budgets of one namespace take a quarter of the writes. A budget of another namespace that changes later is
+// written at once.
 func TestTurnsAreFair(t *testing.T) {
 	const budgets = 10_000
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -57,7 +57,7 @@ func TestTurnsAreFair(t *testing.T) {
 	}
 }
 
-// Namespaces that all have more to write than their share have the rate of all together, and each has some of it.
+// Namespaces that all exceed their share get the whole rate together, and each gets some of it.
 func TestTurnsOfNoisyNamespaces(t *testing.T) {
 	const namespaces, budgets = 40, 100
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -41,7 +41,7 @@ const (
 	own  = "vicinity-system"
 )
 
-// world is an API server and the reconcilers that work on it, a sync at a time.
+// world is an API server and the reconcilers, which run a sync at a time.
 type world struct {
 	t        testing.TB
 	client   client.WithWatch
@@ -146,12 +146,12 @@ func ofEvictions() []admissionv1.RuleWithOperations {
 	}}
 }
 
-// start makes reconcilers that remember nothing.
+// start makes reconcilers without memory.
 func (w *world) start(options Options) {
 	w.r = newReconciler(base{client: w.client, live: w.client, recorder: w.recorder, clock: w.clock, options: options}, &fakeLedger{w})
 }
 
-// fakeLedger reads the world anew each time, and writes the status as the Ledger does.
+// fakeLedger reads the world each time, and writes the status as the Ledger does.
 type fakeLedger struct{ w *world }
 
 func (l *fakeLedger) Covering(namespace string, _ map[string]string) []types.NamespacedName {
@@ -252,7 +252,7 @@ func (w *world) drop(object client.Object) {
 	w.writes = nil
 }
 
-// label syncs a namespace, and compares what was written.
+// label syncs a namespace, and compares the writes.
 func (w *world) label(namespace string, want ...string) {
 	w.t.Helper()
 	if _, err := w.r.namespaces.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}}); err != nil {
@@ -261,7 +261,7 @@ func (w *world) label(namespace string, want ...string) {
 	w.wrote(want...)
 }
 
-// sync syncs a budget of the shop, and compares what was written.
+// sync syncs a budget of the shop, and compares the writes.
 func (w *world) sync(name string, want ...string) reconcile.Result {
 	w.t.Helper()
 	return w.syncIn(shop, name, want...)
@@ -285,8 +285,8 @@ func (w *world) wrote(want ...string) {
 	w.writes = nil
 }
 
-// told compares the events since the last look, by their reasons.
-func (w *world) told(want ...string) {
+// expectEvents compares the events since the last look, by their reasons.
+func (w *world) expectEvents(want ...string) {
 	w.t.Helper()
 	var got []string
 	for {
@@ -299,7 +299,7 @@ func (w *world) told(want ...string) {
 		break
 	}
 	if !slices.Equal(got, want) {
-		w.t.Errorf("told is %q, want %q", got, want)
+		w.t.Errorf("the events are %q, want %q", got, want)
 	}
 }
 
@@ -348,10 +348,10 @@ func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
 }
 
-// made is how many budgets were made.
+// made counts the created budgets.
 var made int
 
-// perZone is a budget of so many pods in each zone.
+// perZone is a budget of a number of pods in each zone.
 func perZone(name string, maxUnavailable int) *v1alpha1.TopologyDisruptionBudget {
 	made++
 	value := intstr.FromInt(maxUnavailable)
@@ -380,7 +380,7 @@ func deployment(replicas int32) *appsv1.Deployment {
 	}
 }
 
-// pod is one that is ready on the node of a zone.
+// pod is a ready pod on the node of a zone.
 func pod(name, zone string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -394,7 +394,7 @@ func pod(name, zone string) *corev1.Pod {
 	}
 }
 
-// ready has a pod be ready or not.
+// ready changes whether a pod is ready.
 func ready(w *world, name string, is bool) {
 	w.t.Helper()
 	change(w, pod(name, ""), func(p *corev1.Pod) {
@@ -405,7 +405,7 @@ func ready(w *world, name string, is bool) {
 	})
 }
 
-// aShop has two zones with two pods each of a Deployment, and a namespace.
+// aShop has a namespace and two zones, with two pods of a Deployment in each.
 func aShop() []client.Object {
 	return []client.Object{
 		namespace(shop), node("a"), node("b"), deployment(4),
@@ -413,7 +413,7 @@ func aShop() []client.Object {
 	}
 }
 
-// pdbs are the names of PodDisruptionBudgets of the shop with what they keep in which zone.
+// pdbs compares the PodDisruptionBudgets of the shop: their names, what they keep and in which zone.
 func (w *world) pdbs(want ...string) {
 	w.t.Helper()
 	var list policyv1.PodDisruptionBudgetList

@@ -15,7 +15,7 @@ import (
 	"vicinity.dev/vicinity/test/golden"
 )
 
-// inputs are the objects in testdata, as JSON, by the names of their files.
+// inputs are the objects in testdata as JSON, by the names of their files.
 func inputs(t testing.TB) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.yaml")
@@ -47,7 +47,7 @@ func kindOf(t testing.TB, object []byte) schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(of.APIVersion, of.Kind)
 }
 
-// rendered is a conversion as the golden files have it: the spec, and what there is to say.
+// rendered formats a conversion as in the golden files: the spec and the notes.
 func rendered(t testing.TB, object []byte, options Options) string {
 	t.Helper()
 	c, err := Convert(kindOf(t, object), object, options)
@@ -88,8 +88,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestOrdinalsAreWhatPodsHaveAsLabel compares the expressions that count as ordinals with
-// what they take of names of pods.
+// TestOrdinalsAreWhatPodsHaveAsLabel compares the expressions that count as ordinals with the part of pod names that they match.
 func TestOrdinalsAreWhatPodsHaveAsLabel(t *testing.T) {
 	for text, want := range map[string]bool{
 		`[a-z\-]+-zone-[a-z]-([0-9]+)`: true,
@@ -110,7 +109,7 @@ func TestOrdinalsAreWhatPodsHaveAsLabel(t *testing.T) {
 	}
 }
 
-// FuzzConvert feeds anything of each kind. What converts must be a budget that makes sense.
+// FuzzConvert converts arbitrary objects of each kind. A successful conversion must be a valid budget.
 func FuzzConvert(f *testing.F) {
 	for _, object := range inputs(f) {
 		f.Add(object)

@@ -93,7 +93,7 @@ func TestInvalidBudgets(t *testing.T) {
 	}
 }
 
-// As a PodDisruptionBudget's, but for a selector that cannot be read.
+// The selector works as that of a PodDisruptionBudget, except for an invalid one.
 func TestSelector(t *testing.T) {
 	web, other := labels.Set{"app": "web"}, labels.Set{"app": "other"}
 	for _, test := range []struct {
@@ -134,7 +134,7 @@ func TestBreakGlass(t *testing.T) {
 	}
 }
 
-// What is not understood in full lets nothing through.
+// An annotation that is only partly readable admits nothing.
 func FuzzBreakGlass(f *testing.F) {
 	for _, text := range []string{"2026-01-02T15:04:05Z a flood", "2026-01-02T15:04:05Z", "now", " ", "9999-12-31T23:59:59.999999999+23:59 x"} {
 		f.Add(text)

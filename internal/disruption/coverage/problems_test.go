@@ -99,8 +99,8 @@ func TestProblemsOfAnInvalidSpec(t *testing.T) {
 	}
 	w.Budget.Spec.GroupBy = ""
 	s = StateOf(w.World)
-	if said := Problems(w.World, s, disruption.Measure(&s, began))[0].Message; !strings.HasSuffix(said, "must be given. No pod that the selector matches may be evicted until the spec is corrected.") {
-		t.Error(said)
+	if message := Problems(w.World, s, disruption.Measure(&s, began))[0].Message; !strings.HasSuffix(message, "must be given. No pod that the selector matches may be evicted until the spec is corrected.") {
+		t.Error(message)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestDirectDeleters(t *testing.T) {
 	}
 }
 
-// A rollout that has others available first takes nothing from a budget.
+// A rollout that has replacements available first takes nothing from a budget.
 func TestRolloutsThatGoBelow(t *testing.T) {
 	amounts := func(surge, unavailable string) (*intstr.IntOrString, *intstr.IntOrString) {
 		return new(intstr.Parse(surge)), new(intstr.Parse(unavailable))

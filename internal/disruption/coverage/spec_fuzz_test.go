@@ -10,8 +10,8 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 )
 
-// FuzzBudget reads the spec of a budget: one that makes no sense says why and lets nothing through, and of all others
-// every amount is one that a decision can be made with.
+// FuzzBudget reads the spec of a budget. An invalid one says why and admits nothing. A valid one has only amounts that decisions can
+// use.
 func FuzzBudget(f *testing.F) {
 	for _, spec := range []string{
 		`{"selector":{},"maxUnavailable":1}`, `{"minAvailable":"50%","maxUnavailableDomains":1,"settleTime":"5m"}`, `{"maxUnavailable":"101%"}`, `{"maxUnavailable":-1}`,

@@ -406,7 +406,7 @@ func TestOwnerRefs(t *testing.T) {
 	}
 }
 
-// random draws a world of every kind of thing.
+// random draws a world with every kind of object.
 func random(t *rapid.T) World {
 	w := in("a", "b", "c")
 	w.node("lost", nil)
@@ -436,8 +436,7 @@ func random(t *rapid.T) World {
 	return w.World
 }
 
-// The order in which a cache lists things is in no result, and nothing that a cache has is
-// changed.
+// No result depends on the order of a cache, and nothing in a cache is changed.
 func TestStateDependsOnNoOrderAndChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := random(t)
@@ -465,7 +464,7 @@ func TestStateDependsOnNoOrderAndChangesNothing(t *testing.T) {
 	})
 }
 
-// A label that differs for each pod makes a group of each, with numbers for every domain.
+// A label that differs for each pod would make a group of each, with numbers for every domain.
 func TestTooManyGroupsAreInvalid(t *testing.T) {
 	world := func(groups, finished int) *builder {
 		w := in().budget(func(s *spec) {
@@ -526,7 +525,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Where there are too many domains, those are listed that hold something back.
+// Of too many domains, the status lists those that allow the least.
 func TestStatusListsTheDomainsThatAllowLeast(t *testing.T) {
 	var measures disruption.Measures
 	for i := range MaxDomains + 2 {

@@ -84,7 +84,7 @@ func TestTermWithoutExpressionsIsAllNodes(t *testing.T) {
 	}
 }
 
-// randomTerm draws expressions that make sense.
+// randomTerm draws valid expressions.
 func randomTerm(t *rapid.T, keys []string) *v1alpha1.NodeSelectorTerm {
 	term := new(v1alpha1.NodeSelectorTerm)
 	values := rapid.SampledFrom([]string{"a", "b", "1", "2", ""})
@@ -126,7 +126,7 @@ func TestTermMatchesAsKubernetesDoes(t *testing.T) {
 	})
 }
 
-// Whatever is stored can be read, and covers the same nodes each time.
+// Every stored term can be read, and covers the same nodes each time.
 func FuzzTerm(f *testing.F) {
 	f.Add(zone, "Exists", "", "a")
 	f.Add(betaZone, "In", "a,b", "b")

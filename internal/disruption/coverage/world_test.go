@@ -133,7 +133,7 @@ func custom(name string) *Ref {
 	return &Ref{APIVersion: "example.com/v1", Kind: "Database", Name: name, UID: types.UID("uid-" + name)}
 }
 
-// summary of a state has a line for its domains, for each owner and each pod.
+// summary formats a state: a line for the domains, each owner and each pod.
 func summary(s *disruption.State) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%q\n", s.Domains)

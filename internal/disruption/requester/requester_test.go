@@ -39,7 +39,7 @@ func newPod(responders ...string) *corev1.Pod {
 	return pod
 }
 
-// evictions is an API server that knows pods/eviction alone, without a network.
+// evictions is an API server, without a network, that serves only pods/eviction.
 type evictions func(eviction *policyv1.Eviction) error
 
 // RoundTrip implements http.RoundTripper.
@@ -68,7 +68,7 @@ func answer(code int, status metav1.Status) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(bytes.NewReader(text))}, err
 }
 
-// client is a client of the API server.
+// client makes a client of the API server.
 func (e evictions) client(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(&rest.Config{
@@ -80,7 +80,7 @@ func (e evictions) client(t *testing.T) kubernetes.Interface {
 	return client
 }
 
-// denial is what budgets answer. A native one says when to try again.
+// denial is an answer of budgets. One by a PodDisruptionBudget has a Retry-After.
 func denial(seconds int, causes ...string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", seconds)
 	for _, cause := range causes {
@@ -131,7 +131,7 @@ func TestAnswersToEvictions(t *testing.T) {
 	}
 }
 
-// Where requests are served, only pods with responders have them.
+// If requests are served, only pods with responders get one.
 func TestPodsWithoutRespondersAreEvicted(t *testing.T) {
 	grouped := newPod(v1alpha1.EvictionResponder)
 	grouped.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{}
@@ -256,7 +256,7 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
-// A pod that has ended is not asked for again, whatever has become of its request.
+// An ended pod is not requested again, whatever the state of its request.
 func TestPodsThatHaveEnded(t *testing.T) {
 	other := newPod(v1alpha1.EvictionResponder)
 	other.UID = "another"

@@ -28,12 +28,12 @@ import (
 
 var errLost = errors.New("connection reset by peer")
 
-// objects are a budget of one pod in each zone, and two pods in a zone.
+// objects has a budget of one pod in each zone, and two pods in a zone.
 func objects() (budget *v1alpha1.TopologyDisruptionBudget, first, second *corev1.Pod) {
 	return aBudget("web", 1), aPod(1, 10), aPod(2, 11)
 }
 
-// started is a server with a replica that has seen all.
+// started makes a server with a replica whose cache is complete.
 func started(t *testing.T) (s *server, r *replica, first, second *corev1.Pod) {
 	t.Helper()
 	budget, first, second := objects()
@@ -85,8 +85,8 @@ func TestDryRunsReserveNothing(t *testing.T) {
 	}
 }
 
-// What is not known of a write is read, and the eviction admitted once it is stored; once, also
-// if the write that seemed lost was not.
+// After a write with an unknown outcome the budget is read, and the eviction admitted once it is stored. The reservation is stored once,
+// even if the lost write succeeded.
 func TestUnknownOutcomes(t *testing.T) {
 	for name, stored := range map[string]bool{"stored": true, "lost": false} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestUnknownOutcomes(t *testing.T) {
 	}
 }
 
-// A write that arrives late stands in the way of the one after it.
+// A late write conflicts with the next one.
 func TestLateWrites(t *testing.T) {
 	s, r, first, second := started(t)
 	var late func() error
@@ -131,8 +131,7 @@ func TestLateWrites(t *testing.T) {
 	r.want(second, "y", false)
 }
 
-// A request is answered in time whatever the API server does, and what may have been reserved for
-// it is given up.
+// A request is answered in time whatever the API server does. A reservation that may be stored for it is given up.
 func TestNoAnswerOfTheServer(t *testing.T) {
 	s, r, first, second := started(t)
 	block := make(chan struct{})
@@ -154,7 +153,7 @@ func TestNoAnswerOfTheServer(t *testing.T) {
 	r.want(second, "y", true)
 }
 
-// A refusal is no unknown outcome: it is not tried again.
+// A refusal is not an unknown outcome, and is not retried.
 func TestWritesThatAreRefused(t *testing.T) {
 	s, r, first, _ := started(t)
 	s.onUpdate(func(func() error) error {
@@ -168,7 +167,7 @@ func TestWritesThatAreRefused(t *testing.T) {
 	}
 }
 
-// Of two replicas that know the same, the later one decides by what the first one stored.
+// Of two replicas with the same knowledge, the later one decides by the write of the first.
 func TestConflicts(t *testing.T) {
 	s, a, first, second := started(t)
 	b := s.replica().sees(s.budget("web"), first, second)
@@ -177,7 +176,7 @@ func TestConflicts(t *testing.T) {
 	s.wantReservations("web-1 by x")
 }
 
-// What another replica wrote comes by the watch. It is not read besides.
+// The write of another replica arrives by the watch, without a read.
 func TestConflictsCostNoRead(t *testing.T) {
 	s, a, first, second := started(t)
 	b := s.replica().sees(s.budget("web"), first, second)
@@ -197,7 +196,7 @@ func TestConflictsCostNoRead(t *testing.T) {
 	s.wantReservations("web-1 by x")
 }
 
-// A replica whose watch lags reads the budget after its second conflict, so that it loses no more rounds.
+// A replica with a lagging watch reads the budget after its second conflict, so that it loses no more rounds.
 func TestSecondConflictIsRead(t *testing.T) {
 	s, r, first, _ := started(t)
 	var conflicts, reads atomic.Int32
@@ -224,8 +223,7 @@ func TestSecondConflictIsRead(t *testing.T) {
 	}
 }
 
-// The reservation of a pod that has gone is dropped, and a replica that has not seen that the pod
-// has gone may not decide: it would count the pod as healthy.
+// The reservation of a gone pod is dropped. A replica whose cache still has the pod may not decide: it would count the pod as healthy.
 func TestReplicaThatIsBehind(t *testing.T) {
 	for name, end := range map[string]func(*replica, *corev1.Pod){
 		"terminating": func(r *replica, pod *corev1.Pod) { r.sees(terminating(pod, 20)) },
@@ -255,7 +253,7 @@ func TestReplicaThatIsBehind(t *testing.T) {
 
 func none(*Report) []metav1.Condition { return nil }
 
-// A replica that has not seen a pod yet does not take its reservation for that of one that has gone.
+// A replica that has not seen a new pod yet does not drop its reservation as that of a gone pod.
 func TestReservationOfAPodThatIsNotSeen(t *testing.T) {
 	s, a, first, second := started(t)
 	b := s.replica().sees(s.budget("web"), first, second)
@@ -279,8 +277,7 @@ func withoutVersion(pod *corev1.Pod) *corev1.Pod {
 	return made
 }
 
-// A status that was copied from another cluster names a version that means nothing here, and one
-// that was edited may name none.
+// A status copied from another cluster names a meaningless version, and an edited one may name none.
 func TestVersionThatMeansNothing(t *testing.T) {
 	for _, version := range []string{"999999999", "yesterday"} {
 		budget, first, second := objects()
@@ -294,8 +291,8 @@ func TestVersionThatMeansNothing(t *testing.T) {
 	}
 }
 
-// A replica that began after a pod had gone does not know when that was. It does not have the
-// others wait for as much as it knows, and leaves the reservation to those who know.
+// A replica that started after a pod was gone does not know the version of the deletion. It does not make others wait for its own
+// version, and leaves the reservation to them.
 func TestReplicaThatBeganLater(t *testing.T) {
 	s, a, first, second := started(t)
 	a.want(first, "x", true)
@@ -313,8 +310,7 @@ func TestReplicaThatBeganLater(t *testing.T) {
 	}
 }
 
-// A pod that is taken out of a budget and put back while its eviction is under way is still
-// about to go.
+// A pod that leaves a budget and returns during its eviction is still about to go.
 func TestPodThatIsTakenOutAndPutBack(t *testing.T) {
 	s, r, first, second := started(t)
 	r.want(first, "x", true)
@@ -334,8 +330,7 @@ func (r *replica) refresh() {
 	r.must(err)
 }
 
-// A reservation that expired is over once the pod was read live, which an old cache may show as
-// it was before it was evicted.
+// An expired reservation is over only after a live read of the pod: an old cache may show the pod as before its eviction.
 func TestExpiredReservations(t *testing.T) {
 	for name, test := range map[string]struct {
 		evict func(*server, *corev1.Pod)
@@ -357,7 +352,7 @@ func TestExpiredReservations(t *testing.T) {
 	}
 }
 
-// That a pod was there after one reservation expired says nothing about the next one.
+// The confirmation of a pod after one expired reservation does not count for the next one.
 func TestReservationThatExpiredAgain(t *testing.T) {
 	s, a, first, second := started(t)
 	a.want(first, "x", true)
@@ -380,8 +375,8 @@ func (s *server) must(err error) {
 	}
 }
 
-// A reservation that expires as its pod goes is dropped by one replica. Another one, which has
-// not seen that the pod has gone, does not take it for one that was never evicted.
+// One replica drops a reservation that expires while its pod goes. Another one, which has not seen the deletion, does not treat the pod
+// as never evicted.
 func TestReservationThatExpiredOfAPodThatIsGone(t *testing.T) {
 	s, a, first, second := started(t)
 	a.want(first, "x", true)
@@ -399,8 +394,8 @@ func TestReservationThatExpiredOfAPodThatIsGone(t *testing.T) {
 	b.want(second, "y", true)
 }
 
-// A retry is admitted by the reservation that there is while that lasts as long as an eviction
-// may take, and never makes it last longer. Then it waits until that has expired.
+// A retry is admitted by the existing reservation while that outlasts an eviction, and never extends it. After that it waits until the
+// reservation has expired.
 func TestRetriesDoNotExtendReservations(t *testing.T) {
 	s, r, first, _ := started(t)
 	r.want(first, "x", true)
@@ -421,7 +416,7 @@ func TestRetriesDoNotExtendReservations(t *testing.T) {
 	s.wantReservations("web-1 by z")
 }
 
-// A replica whose clock is off does not know which reservations have expired: it decides and writes nothing, and is not ready.
+// A replica with a wrong clock cannot tell which reservations have expired. It decides and writes nothing, and is not ready.
 func TestReplicaWhoseClockIsOff(t *testing.T) {
 	s, r, first, second := started(t)
 	r.want(first, "x", true)
@@ -450,7 +445,7 @@ func TestReplicaWhoseClockIsOff(t *testing.T) {
 	r.want(second, "y", false)
 }
 
-// A reservation of a clock that was far ahead ends as if it were made now.
+// A reservation from a clock that was far ahead ends as if it were made now.
 func TestReservationOfAClockFarAhead(t *testing.T) {
 	s, r, first, second := started(t)
 	s.clock.SetTime(start.Add(time.Hour))
@@ -465,7 +460,7 @@ func TestReservationOfAClockFarAhead(t *testing.T) {
 	}
 }
 
-// A reservation that two requests were admitted by is given up by neither.
+// A reservation that admitted two requests is given up by neither.
 func TestUndo(t *testing.T) {
 	s, r, first, second := started(t)
 	undo := func(holder string) {
@@ -489,7 +484,7 @@ func TestUndo(t *testing.T) {
 	r.want(second, "z", false)
 }
 
-// What the first budget reserved is given up if the second one denies.
+// The reservation of the first budget is given up if the second one denies.
 func TestSeveralBudgets(t *testing.T) {
 	_, first, second := objects()
 	s := newServer(t, aBudget("web", 2), aBudget("xeb", 1), first, second)
@@ -502,7 +497,7 @@ func TestSeveralBudgets(t *testing.T) {
 	}
 }
 
-// A budget that is deleted holds nothing any more, also if the cache does not know it yet.
+// A deleted budget holds nothing, even if the cache still has it.
 func TestBudgetThatIsDeleted(t *testing.T) {
 	s, r, first, second := started(t)
 	r.want(first, "x", true)
@@ -516,7 +511,7 @@ func TestBudgetThatIsDeleted(t *testing.T) {
 	}
 }
 
-// A budget that is edited counts as it is stored, also where the cache does not know it yet.
+// An edited budget counts as stored, even if the cache is behind.
 func TestBudgetThatIsEdited(t *testing.T) {
 	s, r, first, second := started(t)
 	edited := s.budget("web")
@@ -579,8 +574,7 @@ func TestDecisionsShareWrites(t *testing.T) {
 	}
 }
 
-// Evictions that a PodDisruptionBudget is going to refuse, after those that were admitted, reserve
-// nothing.
+// Evictions that a PodDisruptionBudget would refuse after the admitted ones reserve nothing.
 func TestNativeBudgetWithRoomForOne(t *testing.T) {
 	_, first, second := objects()
 	s := newServer(t, aBudget("web", 2), first, second)
@@ -660,7 +654,7 @@ func TestTwoNativeBudgets(t *testing.T) {
 	}
 }
 
-// A pod that comes is not evicted before the cache has it, and one that has gone needs no budget.
+// A new pod is not evicted before the cache has it. A gone pod needs no budget.
 func TestPodThatTheCacheDoesNotHave(t *testing.T) {
 	_, r, _, _ := started(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
@@ -672,7 +666,7 @@ func TestPodThatTheCacheDoesNotHave(t *testing.T) {
 	r.want(aPod(3, 9), "x", true)
 }
 
-// A pod that others delete when they want is held for longer, and whatever the budget allows.
+// Hold extends the reservation of a pod that others delete later, whatever the budget allows.
 func TestHold(t *testing.T) {
 	s, r, first, second := started(t)
 	r.want(first, "x", true)
@@ -688,7 +682,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// Conditions are stored with the rest, and nothing is written if nothing changed.
+// Conditions are stored with the numbers, and nothing is written without a change.
 func TestRefresh(t *testing.T) {
 	_, r, first, _ := started(t)
 	key := types.NamespacedName{Namespace: shop, Name: "web"}
@@ -722,8 +716,8 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// A pod that is down in the cache may be ready by now, and counted on by others. So it is read
-// live before it is evicted for being down, and else the cache has to catch up first.
+// A pod that is down in the cache may be ready now, and others may count on it. So it is read live before it is evicted as down. If it
+// is ready, the cache must catch up first.
 func TestPodThatIsReadyByNow(t *testing.T) {
 	down := map[string]func(*corev1.Pod){
 		"pending": func(p *corev1.Pod) { p.Status.Phase, p.Status.Conditions = corev1.PodPending, nil },
@@ -758,7 +752,7 @@ func TestPodThatIsReadyByNow(t *testing.T) {
 	}
 }
 
-// So is a pod of a unit that is down.
+// The same holds for a pod of a unit that is down.
 func TestUnitThatIsUpByNow(t *testing.T) {
 	for _, up := range []bool{false, true} {
 		t.Run(fmt.Sprintf("up by now: %t", up), func(t *testing.T) {
@@ -784,7 +778,7 @@ func TestUnitThatIsUpByNow(t *testing.T) {
 	}
 }
 
-// A broken glass lets evictions through also while the budget cannot be counted.
+// Break-glass admits evictions even if the budget cannot be counted.
 func TestBrokenGlassWithoutNumbers(t *testing.T) {
 	budget, first, second := objects()
 	budget.Annotations = map[string]string{v1alpha1.AnnotationBreakGlass: start.Add(time.Hour).Format(time.RFC3339) + " the zone burns"}
@@ -807,13 +801,13 @@ func TestBrokenGlassWithoutNumbers(t *testing.T) {
 	}
 }
 
-// labelled has a pod with one more label.
+// labelled adds a label to a pod.
 func labelled(pod *corev1.Pod, key, value string) *corev1.Pod {
 	pod.Labels[key] = value
 	return pod
 }
 
-// What the second budget refuses takes no room of the first one, and writes nothing.
+// A refusal of the second budget takes no room of the first one, and writes nothing.
 func TestRefusalOfOneOfSeveralBudgets(t *testing.T) {
 	shut := aBudget("xeb", 0)
 	shut.Spec.Selector.MatchLabels = map[string]string{"part": "shut"}
@@ -842,7 +836,7 @@ func TestRefusalOfOneOfSeveralBudgets(t *testing.T) {
 	}
 }
 
-// An eviction that one of its budgets does not store is admitted by what all ask for now, not by an old cache.
+// If one of the budgets of an eviction stores nothing, the live budgets decide, not an old cache.
 func TestBudgetsThatTheCacheDoesNotKnow(t *testing.T) {
 	tighten := func(s *server) {
 		edited := s.budget("web")
@@ -905,7 +899,7 @@ func unversioned(budget *v1alpha1.TopologyDisruptionBudget) *v1alpha1.TopologyDi
 	return budget
 }
 
-// An eviction that is asked for again follows its budget as it is stored. A write shows that, without a list of all budgets.
+// A repeated eviction follows the stored budget. Its write proves that, without a list of all budgets.
 func TestEvictionThatIsAskedForAgain(t *testing.T) {
 	s, r, first, _ := started(t)
 	r.lists.client = s.withoutLists()
@@ -918,7 +912,7 @@ func TestEvictionThatIsAskedForAgain(t *testing.T) {
 	r.want(first, "again", false)
 }
 
-// withoutLists is a client by which a list fails the test.
+// withoutLists is a client that fails the test on a list.
 func (s *server) withoutLists() client.Client {
 	return interceptor.NewClient(s.WithWatch, interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
@@ -928,7 +922,7 @@ func (s *server) withoutLists() client.Client {
 	})
 }
 
-// No budget keeps a pod that ends already or has gone, so none is read for it.
+// No budget protects a terminating or gone pod, so none is read for it.
 func TestEvictionsOfPodsThatHaveEnded(t *testing.T) {
 	for name, end := range map[string]func(*replica, *corev1.Pod){
 		"terminating": func(r *replica, pod *corev1.Pod) { r.sees(terminating(pod, 20)) },
@@ -948,7 +942,7 @@ func TestEvictionsOfPodsThatHaveEnded(t *testing.T) {
 	}
 }
 
-// Evictions that wait share a read of the API server.
+// Waiting evictions share a read of the API server.
 func TestReadsOfBudgetsAreShared(t *testing.T) {
 	var reads atomic.Int32
 	block := make(chan struct{})
@@ -987,7 +981,7 @@ func TestReadsOfBudgetsAreShared(t *testing.T) {
 	}
 }
 
-// A write that comes after it was given up is undone as soon as it is seen.
+// A write that arrives after its undo is undone as soon as it is seen.
 func TestWriteThatComesAfterItsUndo(t *testing.T) {
 	s, r, first, second := started(t)
 	var late func() error
@@ -1014,7 +1008,7 @@ func TestWriteThatComesAfterItsUndo(t *testing.T) {
 	s.eventually("budget without the reservation", func() bool { return len(s.reservations()) == 0 })
 }
 
-// An eviction that was admitted and did not happen is counted once its reservation has expired.
+// An admitted eviction that did not happen is counted once its reservation has expired.
 func TestExpiredReservationsAreCounted(t *testing.T) {
 	s, r, first, second := started(t)
 	r.want(first, "x", true)

@@ -28,9 +28,8 @@ func inRack(name, of string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{rack: of}}}
 }
 
-// racks is a server with a budget of one pod in each rack, and a replica that knows the nodes old-1
-// and old-2 of the racks 1 and 2. There are three pods in rack 1, of which the first is on the node
-// new, and one in rack 2.
+// racks is a server with a budget of one pod in each rack, and a replica that knows the nodes old-1 and old-2 of the racks 1 and 2. Rack
+// 1 has three pods, the first on the node new. Rack 2 has one pod.
 func racks(t *testing.T, nodes ...client.Object) (s *server, r *replica, pods []*corev1.Pod) {
 	t.Helper()
 	budget := aBudget("web", 1)
@@ -53,7 +52,7 @@ func racks(t *testing.T, nodes ...client.Object) (s *server, r *replica, pods []
 	return s, r, pods
 }
 
-// The pods of a node that is newer than the cache are in its domain, for whichever pod is decided.
+// The pods of a node that is newer than the cache count in its domain, whichever pod is decided.
 func TestNodeThatIsNewerThanTheCache(t *testing.T) {
 	for _, first := range []int{0, 1} {
 		s, r, pods := racks(t, inRack("new", "1"))
@@ -66,7 +65,7 @@ func TestNodeThatIsNewerThanTheCache(t *testing.T) {
 	}
 }
 
-// Where it cannot be told whether a node is new or was deleted nothing is admitted, until it can.
+// While it is unknown whether a node is new or deleted, nothing is admitted.
 func TestNodeThatCannotBeRead(t *testing.T) {
 	s, r, pods := racks(t, inRack("new", "1"))
 	s.onGet(func(object client.Object, read func() error) error {
@@ -88,8 +87,8 @@ func TestNodeThatCannotBeRead(t *testing.T) {
 	r.want(pods[0], "x", true)
 }
 
-// The pods of a node that was deleted are not held, though nothing says that they are not ready.
-// They count as missing for the others, and the node is not asked for with each decision.
+// The pods of a deleted node are not protected, even if their conditions say ready. They count as missing for the others, and the node
+// is not read for each decision.
 func TestNodeThatWasDeleted(t *testing.T) {
 	s, r, pods := racks(t)
 	reads := 0
@@ -111,7 +110,7 @@ func TestNodeThatWasDeleted(t *testing.T) {
 	s.wantReservations("web-0 by x")
 }
 
-// One that is back by then is: its pods may serve.
+// A node that exists again counts: its pods may serve.
 func TestNodeThatIsBackByNow(t *testing.T) {
 	s, r, pods := racks(t)
 	if _, err := r.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: "web"}, none); err != nil {
@@ -126,7 +125,7 @@ func TestNodeThatIsBackByNow(t *testing.T) {
 	r.want(pods[1], "y", false)
 }
 
-// A node that gets another domain takes its pods with it, also those with a reservation.
+// A node that changes its domain takes its pods with it, including reserved ones.
 func TestNodeThatGetsAnotherDomain(t *testing.T) {
 	s, r, pods := racks(t)
 	of := map[string]string{"new": "1", "old-1": "1", "old-2": "2"}
@@ -149,7 +148,7 @@ func TestNodeThatGetsAnotherDomain(t *testing.T) {
 	s.wantReservations("web-1 by x", "web-3 by y")
 }
 
-// scaled has subresources scale, as far as a function says so.
+// scaled serves subresources scale by a function.
 type scaled struct {
 	client.SubResourceClient
 	asked int
@@ -213,7 +212,7 @@ func TestScales(t *testing.T) {
 	}
 }
 
-// An owner of a name that no object has is none, and does not keep pods for ever.
+// An owner with an impossible name does not exist, and does not protect pods forever.
 func TestOwnerOfNoName(t *testing.T) {
 	server := newServer(t)
 	s := newScales(&scaled{}, server.clock)
@@ -225,7 +224,7 @@ func TestOwnerOfNoName(t *testing.T) {
 	}
 }
 
-// Anyone who can create pods can invent owners of theirs. A hundred are asked, and the pods of the others are expected as they are.
+// Creators of pods can invent owners. A hundred are read, and the pods of the others are expected as they are.
 func TestOwnersAreBounded(t *testing.T) {
 	_, r, first, _ := started(t)
 	of := &scaled{get: func(*autoscalingv1.Scale) error {
@@ -249,7 +248,7 @@ func TestOwnersAreBounded(t *testing.T) {
 	}
 	found := coverage.Findings(report.World, report.State, report.Measures)
 	if len(found) != 1 || !strings.Contains(found[0].Message, "missing pods go unnoticed") {
-		t.Errorf("what is said is %+v", found)
+		t.Errorf("the findings are %+v", found)
 	}
 	if report.Measures.Expected != 2+2*coverage.MostOwners-1 {
 		t.Errorf("%d pods are expected", report.Measures.Expected)

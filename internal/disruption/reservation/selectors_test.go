@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 )
 
-// A budget is about the same, whether it is made of the pods that an index has or of all.
+// A budget has the same state from the pods of an index as from all pods.
 func TestPodsOfABudgetAreEnough(t *testing.T) {
 	server := newServer(t)
 	rapid.Check(t, func(rt *rapid.T) {

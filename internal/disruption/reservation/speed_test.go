@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// instantServer stores statuses, and takes no time of this process for it.
+// instantServer stores statuses without using time of this process.
 type instantServer struct {
 	client.Client
 	takes         time.Duration
@@ -59,8 +59,8 @@ func (w instantStatus) Update(_ context.Context, object client.Object, _ ...clie
 	return nil
 }
 
-// BenchmarkAdmit has evictions of 10,000 pods of a namespace, 200 at a time, admitted under one
-// budget and under 100. Pods come back at once, and a write takes as long as at an API server.
+// BenchmarkAdmit admits evictions of 10,000 pods of a namespace, 200 at a time, under one budget and under 100. Pods return at once, and
+// a write takes as long as at an API server.
 func BenchmarkAdmit(b *testing.B) {
 	const pods, together, writeTime = 10_000, 200, 2 * time.Millisecond
 	for _, budgets := range []int{1, 100} {

@@ -31,7 +31,7 @@ const shop = "shop"
 
 var start = time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
 
-// server is the API server of a test. Its functions, if they are set, come between.
+// server is the API server of a test. Its functions, if set, intercept calls.
 type server struct {
 	testing.TB
 	client.WithWatch
@@ -91,7 +91,7 @@ func testScheme(t testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-// onUpdate has a function come between writes of a status.
+// onUpdate calls a function before a write of a status.
 func (s *server) onUpdate(f func(write func() error) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func (s *server) budget(name string) *v1alpha1.TopologyDisruptionBudget {
 	return budget
 }
 
-// replica is a Ledger with caches of its own, which show what the test puts there.
+// replica is a Ledger with its own caches, which the test fills.
 type replica struct {
 	*Ledger
 	*server
@@ -149,7 +149,7 @@ func (s *server) replica() *replica {
 	return &replica{l, s}
 }
 
-// Nodes and workloads are gathered again only when one changes in what budgets read of it.
+// Nodes and workloads are gathered again only after a change that matters to budgets.
 func TestMemosForgetChanges(t *testing.T) {
 	gathered := map[string]int{}
 	gather := func(namespace string) int { gathered[namespace]++; return gathered[namespace] }
@@ -201,7 +201,7 @@ func (r *replica) sees(objects ...client.Object) *replica {
 	return r
 }
 
-// misses takes a pod out of the cache, which was deleted at a version.
+// misses removes a pod from the cache that was deleted at a version.
 func (r *replica) misses(pod *corev1.Pod, version int) {
 	r.Helper()
 	last := pod.DeepCopy()
@@ -212,7 +212,7 @@ func (r *replica) misses(pod *corev1.Pod, version int) {
 	r.world.podHandler().OnDelete(last)
 }
 
-// ask asks for the eviction of a pod, and answers in a word or with an error.
+// ask requests the eviction of a pod, and returns the answer in a word, or an error.
 func (r *replica) ask(pod *corev1.Pod, holder string) (string, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
 	defer cancel()
@@ -238,11 +238,11 @@ func (r *replica) want(pod *corev1.Pod, holder string, allowed bool) {
 		r.Fatalf("the eviction of %s: %v", pod.Name, err)
 	}
 	if (answer == "allowed") != allowed {
-		r.Fatalf("the eviction of %s: allowed is to be %t, and the answer is %q", pod.Name, allowed, answer)
+		r.Fatalf("the eviction of %s: want allowed %t, got the answer %q", pod.Name, allowed, answer)
 	}
 }
 
-// aBudget is one of so many pods in each zone, of the pods of an app.
+// aBudget is a budget of a number of pods of an app in each zone.
 func aBudget(name string, most int32) *v1alpha1.TopologyDisruptionBudget {
 	budget := &v1alpha1.TopologyDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID("budget-" + name), ResourceVersion: "1", Generation: 1}}
 	budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
@@ -251,7 +251,7 @@ func aBudget(name string, most int32) *v1alpha1.TopologyDisruptionBudget {
 	return budget
 }
 
-// aPod is a pod that is ready in zone a.
+// aPod is a ready pod in zone a.
 func aPod(i, version int) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -265,7 +265,7 @@ func aPod(i, version int) *corev1.Pod {
 	}
 }
 
-// aNode is a node of a zone, and has its name.
+// aNode is a node of a zone with a given name.
 func aNode(zone string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: zone, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
 }
@@ -276,7 +276,7 @@ func terminating(pod *corev1.Pod, version int) *corev1.Pod {
 	return ends
 }
 
-// eventually waits for something that follows without a word.
+// eventually waits for a condition.
 func (s *server) eventually(what string, is func() bool) {
 	s.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !is(); {

@@ -38,8 +38,7 @@ const (
 	deleter = "example.com/deleter"
 )
 
-// cluster is a control plane whose nodes and pods are only objects, and that serves
-// EvictionRequests.
+// cluster is a control plane that serves EvictionRequests, with nodes and pods that are only objects.
 type cluster struct {
 	rig.ControlPlane
 	objects client.Client
@@ -92,7 +91,7 @@ func (c *cluster) respond(served func() bool) {
 	c.run(mgr.Start)
 }
 
-// run runs something until the test ends.
+// run runs a function until the test ends.
 func (c *cluster) run(do func(context.Context) error) {
 	c.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -108,10 +107,10 @@ func (c *cluster) run(do func(context.Context) error) {
 	})
 }
 
-// For is the cluster for a subtest.
+// For returns the cluster for a subtest.
 func (c *cluster) For(t *testing.T) *cluster { return &cluster{c.ControlPlane.For(t), c.objects} }
 
-// shop is a namespace with pods of which one may be down, and the controller of requests.
+// shop is a namespace with a budget of one pod, its pods, and the controller of requests.
 type shop struct {
 	*cluster
 	namespace string
@@ -125,7 +124,7 @@ metadata: {name: web}
 spec: {selector: {matchLabels: {shop: web}}, maxUnavailable: 1}
 `
 
-// shop makes a namespace with so many pods, which name responders.
+// shop creates a namespace with a number of pods that name responders.
 func (c *cluster) shop(name string, pods int, responders ...string) *shop {
 	c.Helper()
 	namespace, err := c.MakeNamespace(c.Context(), name)
@@ -157,7 +156,7 @@ spec:
 	return s
 }
 
-// pods are those of the ReplicaSet that are ready, by name.
+// pods returns the ready pods of the ReplicaSet, by name.
 func (s *shop) pods(ctx context.Context) ([]*corev1.Pod, error) {
 	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -189,7 +188,7 @@ func (s *shop) awaitReady(n int) {
 	})
 }
 
-// ready are the pods, of which there are some.
+// ready returns the ready pods.
 func (s *shop) ready() []*corev1.Pod {
 	s.Helper()
 	pods, err := s.pods(s.Context())
@@ -199,7 +198,7 @@ func (s *shop) ready() []*corev1.Pod {
 	return pods
 }
 
-// request asks for the eviction of a pod.
+// request requests the eviction of a pod.
 func (s *shop) request(pod *corev1.Pod) {
 	s.Helper()
 	if outcome, err := s.asks.Request(s.Context(), pod, drain, "a test"); err != nil || outcome.State != requester.Waiting {
@@ -207,7 +206,7 @@ func (s *shop) request(pod *corev1.Pod) {
 	}
 }
 
-// awaitGone waits until pods have gone.
+// awaitGone waits until pods are gone.
 func (s *shop) awaitGone(pods ...*corev1.Pod) {
 	s.Helper()
 	for _, pod := range pods {
@@ -221,7 +220,7 @@ func (s *shop) awaitGone(pods ...*corev1.Pod) {
 	}
 }
 
-// isThere fails unless a pod is as it was.
+// isThere fails unless a pod still exists.
 func (s *shop) isThere(pod *corev1.Pod) {
 	s.Helper()
 	now, err := s.CoreV1().Pods(s.namespace).Get(s.Context(), pod.Name, metav1.GetOptions{})
@@ -230,10 +229,10 @@ func (s *shop) isThere(pod *corev1.Pod) {
 	}
 }
 
-// awaitState waits until a responder of a pod has a state and reports something.
-func (s *shop) awaitState(pod *corev1.Pod, name string, state lifecyclev1alpha1.ResponderStateType, said string) {
+// awaitState waits until a responder of a pod has a state and reports a text.
+func (s *shop) awaitState(pod *corev1.Pod, name string, state lifecyclev1alpha1.ResponderStateType, text string) {
 	s.Helper()
-	s.Await(fmt.Sprintf("responder %s to be %s and say %q", name, state, said), func(ctx context.Context) (string, error) {
+	s.Await(fmt.Sprintf("responder %s to be %s and report %q", name, state, text), func(ctx context.Context) (string, error) {
 		list, err := s.LifecycleV1alpha1().Evictions(s.namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return "", err
@@ -252,7 +251,7 @@ func (s *shop) awaitState(pod *corev1.Pod, name string, state lifecyclev1alpha1.
 				if responder.Name != name {
 					continue
 				}
-				if responder.State == state && strings.HasPrefix(message, said) {
+				if responder.State == state && strings.HasPrefix(message, text) {
 					return "", nil
 				}
 				found = fmt.Sprintf("it is %s and says %q", responder.State, message)
@@ -262,13 +261,13 @@ func (s *shop) awaitState(pod *corev1.Pod, name string, state lifecyclev1alpha1.
 	})
 }
 
-// budget is the TopologyDisruptionBudget.
+// budget returns the TopologyDisruptionBudget.
 func (s *shop) budget(ctx context.Context) (*v1alpha1.TopologyDisruptionBudget, error) {
 	budget := &v1alpha1.TopologyDisruptionBudget{}
 	return budget, s.objects.Get(ctx, types.NamespacedName{Namespace: s.namespace, Name: "web"}, budget)
 }
 
-// awaitReservations waits until the reservations are those of pods.
+// awaitReservations waits until exactly these pods have reservations.
 func (s *shop) awaitReservations(pods ...*corev1.Pod) {
 	s.Helper()
 	s.Await("reservations", func(ctx context.Context) (string, error) {
@@ -288,7 +287,7 @@ func (s *shop) awaitReservations(pods ...*corev1.Pod) {
 	})
 }
 
-// block has a pod be down that the budget counts, until it is undone.
+// block makes a covered pod unready, until it is undone.
 func (s *shop) block() (undo func()) {
 	s.Helper()
 	s.Make(s.namespace, "{apiVersion: v1, kind: Pod, metadata: {name: down, labels: {shop: web}}, spec: {nodeSelector: {none: such}, containers: [{name: web, image: web}]}}")
@@ -319,8 +318,7 @@ func (c *cluster) waits(t *testing.T) {
 	}
 }
 
-// A responder that deletes pods does so when the budget allows it, and however long that takes the
-// pod counts as down.
+// A responder that deletes pods does so only when the budget allows it. The pod counts as down however long that takes.
 func (c *cluster) deletes(*testing.T) {
 	s := c.shop("deletes", 3, v1alpha1.EvictionResponder, deleter)
 	var late atomic.Bool

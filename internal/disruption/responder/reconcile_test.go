@@ -69,13 +69,13 @@ func newBench(t *testing.T, eviction *lifecyclev1alpha1.Eviction) *bench {
 	return b
 }
 
-// restart has the responder forget all that is in memory.
+// restart forgets the memory of the responder.
 func (b *bench) restart() {
 	b.reconciler = newReconciler(b.objects, b.book, b.clock, Options{Workers: 1, Reports: 1})
 	b.evictions = b.objects
 }
 
-// sync is one sync, and returns how long the responder then waits.
+// sync runs one sync, and returns the wait that follows.
 func (b *bench) next() time.Duration {
 	b.Helper()
 	result, err := b.Reconcile(b.Context(), target{types.NamespacedName{Namespace: "shop", Name: "web"}, "uid-web"})
@@ -104,7 +104,7 @@ func (b *bench) eviction() *lifecyclev1alpha1.Eviction {
 	return eviction
 }
 
-// reported compares what the responder has said last, and how long ago.
+// reported compares the last message of the responder and its age.
 func (b *bench) reported(message string, age time.Duration) {
 	b.Helper()
 	_, own, _ := ownOf(b.eviction())
@@ -113,11 +113,10 @@ func (b *bench) reported(message string, age time.Duration) {
 	}
 }
 
-// ownTurn is the responder while it has its turn.
+// ownTurn gives the responder its turn.
 var ownTurn = part{name: v1alpha1.EvictionResponder, state: active, start: 1}
 
-// A pod that waits is reported at once, when the message changes, and well before Kubernetes
-// takes the turn away.
+// The wait of a pod is reported at once, when the message changes, and well before Kubernetes ends the turn.
 func TestReports(t *testing.T) {
 	b := newBench(t, newEviction(ownTurn, part{name: evictor, state: inactive}))
 	b.denial = "zone a has no more to spare"
@@ -175,7 +174,7 @@ func TestAdmittedPodsAreCompleted(t *testing.T) {
 	}
 }
 
-// Reservations that were made behind a withdrawal are given up.
+// Reservations made during a withdrawal are given up.
 func TestWithdrawnRequestsGiveReservationsBack(t *testing.T) {
 	b := newBench(t, newEviction(ownTurn, part{name: evictor, state: inactive}))
 	b.next()
@@ -195,8 +194,7 @@ func TestWithdrawnRequestsGiveReservationsBack(t *testing.T) {
 	}
 }
 
-// An attempt that is denied by the second budget gives up what the first one reserved, perhaps
-// behind the next attempt.
+// After a denial by the second budget, the reservation of the first is given up, perhaps during the next attempt.
 func TestAttemptsHaveHoldersOfTheirOwn(t *testing.T) {
 	b := newBench(t, newEviction(ownTurn, part{name: evictor, state: inactive}))
 	b.next()
@@ -215,8 +213,7 @@ func TestAttemptsHaveHoldersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// While another responder may delete the pod, its reservations are renewed long before they expire,
-// also by a controller that has just started.
+// While another responder may delete the pod, its reservations are renewed long before they expire, even after a restart.
 func TestReservationsAreHeld(t *testing.T) {
 	turnOfDeleter := part{name: deleter, state: active, start: 2}
 	own := part{name: v1alpha1.EvictionResponder, state: completed, start: 1, completionTime: 2}

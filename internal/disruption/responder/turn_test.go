@@ -21,7 +21,7 @@ const (
 	canceled    = lifecyclev1alpha1.ResponderStateCanceled
 )
 
-// part is what an Eviction says of a responder. Times are minutes since it began, 0 for none.
+// part is the part of a responder in an Eviction. Times are minutes since its start, 0 for none.
 type part struct {
 	name           string
 	state          lifecyclev1alpha1.ResponderStateType
@@ -38,7 +38,7 @@ func minute(n int) *metav1.Time {
 	return new(metav1.NewTime(begin.Add(time.Duration(n) * time.Minute)))
 }
 
-// newEviction is one that is wanted and goes on.
+// newEviction is an open Eviction with a request.
 func newEviction(parts ...part) *lifecyclev1alpha1.Eviction {
 	eviction := &lifecyclev1alpha1.Eviction{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: "pod-1-web", CreationTimestamp: *minute(1), Labels: map[string]string{v1alpha1.EvictionResponder: "responder"},

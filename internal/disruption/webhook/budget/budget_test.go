@@ -22,7 +22,7 @@ var now = time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
 
 type change = func(*v1alpha1.TopologyDisruptionBudget)
 
-// budget is one that there is nothing to say about.
+// budget is a budget without any warning.
 func budget(changes ...change) *v1alpha1.TopologyDisruptionBudget {
 	one := intstr.FromInt32(1)
 	tdb := &v1alpha1.TopologyDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: v1alpha1.TopologyDisruptionBudgetSpec{
@@ -43,7 +43,7 @@ func glass(text string) change {
 	}
 }
 
-// fixed is a cluster with a node in each of two zones and whatever else is given.
+// fixed is a cluster with a node in each of two zones, and further objects.
 type fixed struct {
 	pods      []*corev1.Pod
 	workloads []coverage.Workload

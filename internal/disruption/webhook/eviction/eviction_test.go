@@ -22,7 +22,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/admission"
 )
 
-// books are a ledger that says what the test does.
+// books is a ledger with answers from the test.
 type books struct {
 	cached, live *corev1.Pod
 	answer       reservation.Answer
@@ -110,7 +110,7 @@ const (
 	chosen   = `{"metadata":{"name":"web-0"},"deleteOptions":{"preconditions":{"uid":"u"}}}`
 )
 
-// One of its name that is made after the answer is not evicted.
+// A later pod of the same name is not evicted.
 func TestPodThatIsNotThere(t *testing.T) {
 	b := &books{}
 	if response := ask(t, b, unpinned); response.Allowed || response.Result.Reason != metav1.StatusReasonNotFound || len(b.asked) > 0 {
@@ -118,7 +118,7 @@ func TestPodThatIsNotThere(t *testing.T) {
 	}
 }
 
-// Which pod the Ledger is asked about, if it is. A denial costs no live read.
+// Checks which pod the Ledger is asked about. A denial costs no live read.
 func TestPodThatIsMeant(t *testing.T) {
 	for name, test := range map[string]struct {
 		object       string
@@ -207,8 +207,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// An eviction that was admitted is refused if it is not known then which pod it would be, or nobody waits for the
-// answer. Its reservation is given up.
+// An admitted eviction is refused if it is then unknown which pod it is for, or the client has given up. Its reservation is given up.
 func TestReservationOfAnEvictionThatIsRefusedAfterAll(t *testing.T) {
 	for name, test := range map[string]struct {
 		live    *corev1.Pod
@@ -229,9 +228,9 @@ func TestReservationOfAnEvictionThatIsRefusedAfterAll(t *testing.T) {
 	uid := types.UID("u")
 	waited := &review{request: "r", eviction: policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}}}
 	if _, err := (&judge{ledger: b}).decide(ctx, waited); !errors.Is(err, context.Canceled) {
-		t.Errorf("nobody waits: %v", err)
+		t.Errorf("the client has given up: %v", err)
 	}
-	b.wantGivenUp(t, "nobody waits")
+	b.wantGivenUp(t, "the client has given up")
 }
 
 func (b *books) wantGivenUp(t *testing.T, when string) {
@@ -241,7 +240,7 @@ func (b *books) wantGivenUp(t *testing.T, when string) {
 	}
 }
 
-// What cannot be read is refused, to be tried again, and what is no eviction is let through.
+// An unreadable eviction is refused, to be retried. Other requests pass.
 func TestOtherRequests(t *testing.T) {
 	b := &books{err: errors.New("never")}
 	if response := ask(t, b, `{"deleteOptions":7}`); response.Allowed || response.Result.Code != http.StatusTooManyRequests {

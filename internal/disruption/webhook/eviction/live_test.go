@@ -36,7 +36,7 @@ import (
 	"vicinity.dev/vicinity/test/rig"
 )
 
-// cluster is a control plane with the controllers of Kubernetes, and the webhook served by this process.
+// cluster is a control plane with the controllers of Kubernetes, and the webhook in this process.
 type cluster struct {
 	rig.ControlPlane
 	objects client.Client
@@ -45,7 +45,7 @@ type cluster struct {
 	namespace string
 }
 
-// on is the cluster for a part of a test, with a namespace of its own where evictions are checked.
+// on returns the cluster for a part of a test, with its own namespace where evictions are checked.
 func (c *cluster) on(t *testing.T) *cluster {
 	part := *c
 	part.ControlPlane = c.For(t)
@@ -138,7 +138,7 @@ func (c *cluster) awaitPod(name string, is func(*corev1.Pod) bool) {
 	})
 }
 
-// pod makes a pod of some owners that is ready.
+// pod creates a ready pod with owners.
 func (c *cluster) pod(name, owners string) {
 	c.Helper()
 	c.Make(c.namespace, fmt.Sprintf(`
@@ -147,7 +147,7 @@ func (c *cluster) pod(name, owners string) {
 	c.awaitPod(name, isReady)
 }
 
-// budget makes a budget of one pod.
+// budget creates a budget of one pod.
 func (c *cluster) budget() {
 	c.Helper()
 	c.Make(c.namespace, `
@@ -166,8 +166,7 @@ func (c *cluster) evict(pod string, change ...func(*policyv1.Eviction)) error {
 	return c.PolicyV1().Evictions(c.namespace).Evict(c.Context(), eviction)
 }
 
-// awaitDenial evicts a pod without doing it until the answer is a denial with some words: the
-// webhooks have to see what was written first.
+// awaitDenial evicts a pod as a dry run until the answer is a denial with a text: the webhook needs a moment to see recent writes.
 func (c *cluster) awaitDenial(pod, words string) {
 	c.Helper()
 	c.Await("a denial that says "+words, func(context.Context) (string, error) {
@@ -195,8 +194,7 @@ func TestAgainstKubernetes(t *testing.T) {
 	}
 }
 
-// An operator's object says by its subresource scale how many pods there are: one that it has not
-// made yet is missing.
+// The subresource scale of a foreign owner says how many pods it wants: one that does not exist yet is missing.
 func ownerOfAnotherKind(c *cluster) {
 	c.Make("", `
 apiVersion: apiextensions.k8s.io/v1
@@ -236,7 +234,7 @@ spec:
 	})
 }
 
-// A pod that takes the place of the one that the eviction was for is not evicted.
+// A pod that replaces the target of an eviction is not evicted.
 func replacedPod(c *cluster) {
 	c.pod("web-0", "")
 	c.budget()

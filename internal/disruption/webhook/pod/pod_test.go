@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/admission"
 )
 
-// responders are some with the priority of controllers.
+// responders have the priority of controllers.
 func responders(names ...string) []corev1.EvictionResponder {
 	var all []corev1.EvictionResponder
 	for _, name := range names {
@@ -77,7 +77,7 @@ func TestNewPodsNameTheResponder(t *testing.T) {
 	}
 }
 
-// patched is a pod as the API server makes it of a patch.
+// patched applies a patch to a pod, as the API server does.
 func patched(t *testing.T, pod *corev1.Pod, patch []byte) *corev1.Pod {
 	t.Helper()
 	text, err := json.Marshal(pod)
