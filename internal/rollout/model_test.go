@@ -21,15 +21,14 @@ type flaw string
 
 const (
 	none          flaw = ""
-	noBarrier     flaw = "pods are read as old as they come"
+	noBarrier     flaw = "pods are older than the memory"
 	blindWrites   flaw = "writes overwrite what others wrote"
 	actThenStore  flaw = "pods are evicted before the memory is stored"
-	noMemory      flaw = "replacements are kept in the process only"
-	unknownDenied flaw = "an outcome that is not known is taken for a denial"
+	noMemory      flaw = "replacements are stored only in the process"
+	unknownDenied flaw = "an unknown outcome counts as a denial"
 )
 
-// model is a cluster with callers of Next, any of whose steps may happen at any time: they see
-// pods that are old, decide, store, act, and crash between any two of these.
+// model is a cluster with several callers of Next. A caller may see old pods, and may crash between any two of: decide, store, act.
 type model struct {
 	choose func(n int) int // a number below n
 	flaw   flaw
@@ -50,8 +49,7 @@ type model struct {
 	memories []stored
 	callers  []*caller
 
-	// down are slots whose ready pod was taken down by the rollout, with its domain, until there
-	// is a ready one again: what happens to that is not the rollout's.
+	// down has the domain of each slot whose ready pod the rollout took down. A slot leaves it once it has a ready pod.
 	down  map[string]string
 	seen  map[string]int // how often each phase, wait, event and action occurred
 	wrong string
@@ -65,7 +63,7 @@ type stored struct {
 	version int
 }
 
-// caller is a process that makes steps.
+// caller is a process that runs steps.
 type caller struct {
 	view     int
 	base     int // of the step
@@ -143,7 +141,7 @@ func (m *model) newPod(s modelSlot) Pod {
 	return Pod{UID: fmt.Sprintf("u%03d", m.made), Name: s.name, Slot: s.name, Revision: m.revision, Since: m.now}
 }
 
-// change changes a pod, or removes it if the change says so.
+// change changes a pod, or removes it if change returns false.
 func (m *model) change(uid string, change func(p *Pod) (keep bool)) {
 	pods := slices.Clone(m.truth())
 	if i := slices.IndexFunc(pods, func(p Pod) bool { return p.UID == uid }); i >= 0 && !change(&pods[i]) {
@@ -164,7 +162,7 @@ type action struct {
 	do     func()
 }
 
-// step does one of the things that can happen now.
+// step does one random action of those possible now.
 func (m *model) step() {
 	var actions []action
 	can := func(weight int, do func()) { actions = append(actions, action{weight, do}) }
@@ -196,7 +194,7 @@ func (m *model) pass(d time.Duration) {
 	m.commit(slices.Clone(m.truth()))
 }
 
-// workload is what the controller of the workload, the scheduler and the kubelets do.
+// workload adds the actions of the workload's controller, the scheduler and the kubelets.
 func (m *model) workload(can func(int, func())) {
 	if m.kind == Surge {
 		m.deployment(can)
@@ -231,7 +229,7 @@ func (m *model) workload(can func(int, func())) {
 	}
 }
 
-// kubelet does what the scheduler and a kubelet do with a pod.
+// kubelet adds the actions of the scheduler and a kubelet for one pod.
 func (m *model) kubelet(s modelSlot, p Pod, can func(int, func())) {
 	switch {
 	case p.Terminating:
@@ -253,8 +251,7 @@ func (m *model) kubelet(s modelSlot, p Pod, can func(int, func())) {
 	}
 }
 
-// deployment deletes an old pod of a slot that has another which is ready, or one that is not ready
-// while there is a new one.
+// deployment deletes an old pod if its slot has another pod that is ready. It deletes an unready old pod if the slot has a new one.
 func (m *model) deployment(can func(int, func())) {
 	for _, p := range m.truth() {
 		if p.Terminating || p.Revision == m.revision {
@@ -272,7 +269,7 @@ func (m *model) deployment(can func(int, func())) {
 	}
 }
 
-// accidents are what others do to pods.
+// accidents adds failures and changes that the rollout does not cause.
 func (m *model) accidents(can func(int, func())) {
 	if len(m.truth()) == 0 || m.choose(4) > 0 {
 		return
@@ -313,7 +310,7 @@ func (m *model) accidents(can func(int, func())) {
 	})
 }
 
-// person is who writes templates and specs.
+// person adds the actions of people who write templates and specs.
 func (m *model) person(can func(int, func())) {
 	if m.choose(3) > 0 {
 		return
@@ -371,7 +368,7 @@ func (m *model) callerActions(c *caller, can func(int, func())) {
 	}
 }
 
-// othersAct reports whether another caller carries out a step: a lease is held for as long.
+// othersAct reports whether another caller still acts. It stands for the lease of the leader.
 func (m *model) othersAct(c *caller) bool {
 	return slices.ContainsFunc(m.callers, func(o *caller) bool { return o != c && len(o.todo) > 0 })
 }
@@ -438,14 +435,14 @@ func (m *model) store(c *caller) {
 		return
 	}
 	for _, o := range m.callers {
-		if o != c { // what it knows of denials is about requests before those of this one
+		if o != c { // its denials are older than the requests of this caller
 			o.refusals = map[string]Refusal{}
 		}
 	}
 	m.act(c)
 }
 
-// act has a step carried out.
+// act queues the actions of the caller's step.
 func (m *model) act(c *caller) {
 	step := c.step
 	c.step = nil
@@ -470,7 +467,7 @@ func (m *model) act(c *caller) {
 func (m *model) evict(c *caller, t Target, current []string) {
 	delete(c.refusals, t.UID)
 	p := m.find(t.UID)
-	lost := m.choose(8) == 0 // the answer
+	lost := m.choose(8) == 0 // the answer is lost
 	switch {
 	case p == nil || p.Terminating:
 	case t.IfUnready && p.Ready:
@@ -486,7 +483,7 @@ func (m *model) evict(c *caller, t Target, current []string) {
 	default:
 		m.say("%s is evicted, lost: %t", t.UID, lost)
 		m.seen["evicted"]++
-		// A slot counts where it was taken down until it is seen to have a healthy pod.
+		// A slot counts in the domain where its pod was taken down until it has a healthy pod.
 		domain := p.Domain
 		if e := m.stored().memory.Replacements; t.Domain != domain && slices.ContainsFunc(e, func(e v1alpha1.RolloutReplacement) bool { return e.Slot == p.Slot && e.Domain == t.Domain }) {
 			domain = t.Domain
@@ -505,7 +502,7 @@ func (m *model) evict(c *caller, t Target, current []string) {
 	}
 }
 
-// release has a new pod come before an old one goes.
+// release creates a new pod for the slot of an old one.
 func (m *model) release(t Target, current []string) {
 	m.seen["released"]++
 	if !slices.Contains(current, t.Domain) {
@@ -523,7 +520,7 @@ func (m *model) release(t Target, current []string) {
 	}
 }
 
-// isReleased reports whether there is a new pod for an old one.
+// isReleased reports whether the slot of an old pod has a new one.
 func (m *model) isReleased(t Target) bool {
 	slot := m.find(t.UID).Slot
 	return m.kind == Surge && slices.ContainsFunc(m.truth(), func(p Pod) bool { return p.Slot == slot && p.Revision == m.revision && !p.Terminating })
@@ -548,7 +545,7 @@ func (m *model) fail(format string, args ...any) {
 	}
 }
 
-// checkDown sees that no more pods are down by the rollout than may be.
+// checkDown fails if the rollout has taken down more pods of a domain than allowed.
 func (m *model) checkDown() {
 	count := map[string]int{}
 	for _, domain := range m.down {
@@ -561,7 +558,7 @@ func (m *model) checkDown() {
 	}
 }
 
-// check compares what a step takes down with a count of its own.
+// check compares a step with its own count of unavailable pods.
 func (m *model) check(s *State, step *Step) {
 	available := map[string]bool{}
 	domains := map[string]string{}
@@ -636,7 +633,7 @@ func (m *model) check(s *State, step *Step) {
 	}
 }
 
-// run takes steps until something is wrong.
+// run takes steps until a check fails, and returns the failure.
 func (m *model) run(steps int) string {
 	m.template("r1", m.choose(3) == 0)
 	for range steps {
@@ -647,13 +644,13 @@ func (m *model) run(steps int) string {
 	return ""
 }
 
-// settle has everything go well, and says what is left undone.
+// settle lets everything go well, and returns an error if the rollout does not complete.
 func (m *model) settle() string {
 	m.say("all goes well from now on")
 	m.callers = m.callers[:1]
 	c := m.callers[0]
 	*c = caller{view: m.version(), refusals: map[string]Refusal{}}
-	// Other revisions stay as bad as they are.
+	// Earlier revisions stay broken.
 	delete(m.broken, m.revision)
 	m.query, m.spec.Paused, m.spec.RollsBack, m.spec.Stop = True, false, false, Stop{}
 	m.choose = func(n int) int { return n - 1 }
@@ -664,7 +661,7 @@ func (m *model) settle() string {
 		m.workload(func(weight int, do func()) { actions = append(actions, action{weight, do}) })
 		for _, a := range actions {
 			a.do()
-			if m.kind == Surge { // what is deleted depends on what was
+			if m.kind == Surge { // each deletion changes the next one
 				break
 			}
 		}
@@ -702,7 +699,7 @@ func TestNoInterleavingTakesDownTooMuchAndItEnds(t *testing.T) {
 	})
 }
 
-// A model that breaks a rule of the package comment must go wrong, or the model shows nothing.
+// Each broken rule of the package comment must lead to a failure. Otherwise the model proves nothing.
 func TestEachRuleOfCallersIsNeeded(t *testing.T) {
 	for _, f := range []flaw{noBarrier, blindWrites, actThenStore, noMemory, unknownDenied} {
 		t.Run(string(f), func(t *testing.T) {
@@ -717,7 +714,7 @@ func TestEachRuleOfCallersIsNeeded(t *testing.T) {
 	}
 }
 
-// The random runs reach every phase, wait, event and action often, so that a fault in any of them would be found.
+// The random runs reach every phase, wait, event and action often.
 func TestTheModelComesEverywhere(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(400) {

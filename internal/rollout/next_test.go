@@ -12,8 +12,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// database has so many pods in turn in zones a, b and c, all of r1 and ready for an hour, which
-// have to get r2.
+// database has ready pods of r1, in turn in zones a, b and c. The rollout must update them to r2.
 func database(pods int) *State {
 	s := &State{Revision: "r2", Spec: Spec{MaxUnavailable: Amount{Value: 1}, Deadline: 10 * time.Minute}}
 	for i := range pods {
@@ -26,7 +25,7 @@ func database(pods int) *State {
 	return s
 }
 
-// began is a database whose wave in zones has begun.
+// began is a database whose wave in the given zones has started.
 func began(pods int, zones ...string) *State {
 	s := database(pods)
 	s.Memory = Memory{Phase: v1alpha1.PhaseProgressing, Revision: "r2", PreviousRevision: "r1", Wave: 1, CurrentDomains: zones}
@@ -39,14 +38,14 @@ func update(s *State, pods ...int) {
 	}
 }
 
-// replacing has the first pod replaced by one of a revision that is not ready.
+// replacing replaces the first pod by an unready one of a revision.
 func replacing(s *State, revision string) {
 	p := &s.Pods[0]
 	s.Memory.Replacements = append(s.Memory.Replacements, v1alpha1.RolloutReplacement{Slot: p.Slot, Domain: p.Domain, Pod: p.Name, UID: "old", Stage: Replaced, Since: metav1.NewTime(start)})
 	p.Revision, p.Ready, p.Since = revision, false, start
 }
 
-// released has a new pod come before the first one goes.
+// released adds a new pod to the slot of the first one.
 func released(s *State, ready bool) {
 	p := s.Pods[0]
 	s.Kind = Surge
@@ -233,7 +232,7 @@ func TestANewRevisionBeginsWhereTheLastOneStands(t *testing.T) {
 		name     string
 		memory   Memory
 		revision string
-		want     Memory // of what is named
+		want     Memory // nonzero fields
 	}{
 		{
 			name: "first", memory: Memory{}, revision: "r2",
@@ -299,10 +298,10 @@ func TestANewRevisionBeginsWhereTheLastOneStands(t *testing.T) {
 	}
 }
 
-// A domain in which a pod went out of turn does not come before others when there is a new revision.
+// A domain whose pod was replaced out of turn does not become the first domain of a new revision.
 func TestANewRevisionKeepsTheTurns(t *testing.T) {
 	for _, down := range []func(*State){
-		func(s *State) { // it is there still
+		func(s *State) { // the old pod still exists
 			s.Memory.Replacements = []v1alpha1.RolloutReplacement{{Slot: "db-2", Domain: "c", Pod: "db-2", UID: "2", Stage: Evicting, Since: metav1.NewTime(start), IfUnready: true}}
 			s.Pods[2].Ready = false
 		},
@@ -321,7 +320,7 @@ func TestANewRevisionKeepsTheTurns(t *testing.T) {
 	}
 }
 
-// The pods of a bad revision get out of the way of the next one, which is written before it fails.
+// Pods of a bad revision are deleted for the next one, even if that is written before the bad one fails.
 func TestARevisionThatIsReplacedBeforeItFails(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -351,7 +350,7 @@ func TestFailures(t *testing.T) {
 		name   string
 		change func(s *State)
 		now    time.Time
-		want   string // none if empty
+		want   string // no failure if empty
 	}{
 		{name: "not ready in time", change: func(s *State) { replacing(s, "r2") }, now: late, want: PodUnhealthy},
 		{name: "not ready yet", change: func(s *State) { replacing(s, "r2") }, now: late.Add(-time.Second)},
@@ -504,7 +503,7 @@ func TestRefusalIsReportedAtOnce(t *testing.T) {
 	if !slices.Equal(names(step.Evict), []string{"db-3"}) || step.Wait.For != WaitRefused || step.Wait.Pod != "db-6" {
 		t.Fatalf("%+v waits for %+v", step.Evict, step.Wait)
 	}
-	// One that is known to go is what it waits for.
+	// A terminating pod comes before a refused one in the wait.
 	s.Memory, s.Pods[3].Terminating, s.Pods[3].Since = step.Memory, true, start
 	if step = Next(s, start); step.Wait.For != WaitEvicting || step.Wait.Pod != "db-3" {
 		t.Errorf("it waits for %+v", step.Wait)

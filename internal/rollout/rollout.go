@@ -1,5 +1,5 @@
-// Package rollout decides how the pods of a workload are replaced, one failure domain after the other. Next returns what to do
-// now, as data. It takes pods down and never creates one: the controller of the workload does that. Package disruption decides
+// Package rollout decides how the pods of a workload are replaced, one failure domain after the other. Next returns the
+// next actions as data. It takes pods down and never creates one: the controller of the workload does that. Package disruption decides
 // whether a budget allows an eviction. Its refusals are part of the State.
 //
 // The invariant: the rollout never takes down more pods of a domain than Spec.MaxUnavailable. It takes no healthy pod while that
@@ -207,7 +207,7 @@ const (
 	GateFailed     = "GateFailed"
 )
 
-// Step is what to do now. Memory must be stored first.
+// Step has the next actions. Memory must be stored first.
 type Step struct {
 	Memory Memory
 	Evict  []Target
@@ -221,7 +221,7 @@ type Step struct {
 	Foresee []string
 	Wait    Wait
 	Events  []Event
-	// Again is when time alone changes the step, zero for never.
+	// Again is the time at which the step changes by itself, zero for never.
 	Again time.Time
 }
 

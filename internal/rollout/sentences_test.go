@@ -16,7 +16,7 @@ import (
 
 var evening = time.Date(2026, 3, 1, 23, 0, 0, 0, time.UTC)
 
-// database has two pods in each of three zones, those of zone a updated.
+// database has two pods in each of three zones. The pods of zone a are updated.
 func database() *rollout.State {
 	s := &rollout.State{
 		Revision: "db-2",
@@ -166,7 +166,7 @@ func TestRolloutsGolden(t *testing.T) {
 	golden.Compare(t, "testdata/rollouts.txt", text.String())
 }
 
-// lines tell a step: the phase with what it waits for, then each domain.
+// lines renders a step: the phase with the wait, then each domain.
 func lines(r rollout.Words, s *rollout.Step) []string {
 	m := &s.Memory
 	first := fmt.Sprintf("%s: revision %s", m.Phase, m.Revision)

@@ -20,7 +20,7 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// slow is an evictor that takes a second for each request, and admits as many as it is allowed to.
+// slow is an evictor that takes a second for each request and admits a limited number.
 type slow struct {
 	evictor
 	allowed int
@@ -38,7 +38,7 @@ func (s *slow) Request(_ context.Context, pod *corev1.Pod, _, _ string) (request
 	s.most = max(s.most, s.busy)
 	s.asked = append(s.asked, pod.Name)
 	s.mu.Unlock()
-	time.Sleep(time.Second) // of the bubble
+	time.Sleep(time.Second) // synctest makes it instant
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy--
@@ -52,7 +52,7 @@ func (s *slow) Request(_ context.Context, pod *corev1.Pod, _, _ string) (request
 	return requester.Outcome{State: requester.Evicted}, nil
 }
 
-// manyTargets are some pods of each domain.
+// manyTargets makes targets and pods in each domain.
 func manyTargets(each int, domains ...string) (targets []rollout.Target, pods map[string]*corev1.Pod) {
 	pods = map[string]*corev1.Pod{}
 	for _, domain := range domains {
@@ -66,13 +66,13 @@ func manyTargets(each int, domains ...string) (targets []rollout.Target, pods ma
 	return targets, pods
 }
 
-// Pods of a step are evicted several at a time, each once, and no more than are allowed to go at once.
+// A step evicts several pods at a time, each once, and never more than allowed.
 func TestEvictionsAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		domains []string
 		allowed int
 		failing string
-		// most are requests at a time, and asked all of them.
+		// most is the number of concurrent requests, asked the number of all.
 		most, asked int
 		took        time.Duration
 	}{

@@ -26,8 +26,7 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// surging is a world where the Deployment db has four ready pods of revision 1, two in each of two zones, and two held
-// ones of revision 2.
+// surging has the Deployment db: four ready pods of revision 1, two in each of two zones, and two held pods of revision 2.
 func surging(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, v1alpha1.KindDeployment, "")
@@ -54,7 +53,7 @@ func (w *world) make(objects ...client.Object) {
 	}
 }
 
-// gated is a Deployment whose pods are held, at revision 2.
+// gated is a Deployment at revision 2 whose pods have the scheduling gate.
 func gated(replicas int32) *appsv1.Deployment {
 	gates := []corev1.PodSchedulingGate{{Name: v1alpha1.RolloutGate}}
 	return &appsv1.Deployment{
@@ -70,7 +69,7 @@ func gated(replicas int32) *appsv1.Deployment {
 	}
 }
 
-// setOf is the ReplicaSet of a revision, whose hash is the revision itself.
+// setOf is the ReplicaSet of a revision. Its hash is the revision.
 func setOf(revision string, replicas int32, created int64) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
@@ -84,7 +83,7 @@ func setOf(revision string, replicas int32, created int64) *appsv1.ReplicaSet {
 	}
 }
 
-// podOfSet is a ready pod on a node, or one that is held.
+// podOfSet is a ready pod on a node, or a held pod without one.
 func podOfSet(revision, name, node string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -120,7 +119,7 @@ func (w *world) change(name string, change func(*corev1.Pod)) {
 	}
 }
 
-// run has a released pod run in a zone.
+// run makes a released pod ready on a node.
 func (w *world) run(name, node string) {
 	w.Helper()
 	w.change(name, func(pod *corev1.Pod) { pod.Spec.NodeName = node })
@@ -138,7 +137,7 @@ func (w *world) remove(name string) {
 	}
 }
 
-// released are the pods that are not held any more of those that were.
+// released returns the pods that wait for a node without the gate.
 func (w *world) released() (names []string) {
 	w.Helper()
 	var list corev1.PodList
@@ -153,9 +152,9 @@ func (w *world) released() (names []string) {
 	return names
 }
 
-func (w *world) said() string { w.Helper(); return w.rollout("db").Status.WaitingFor }
+func (w *world) waitingFor() string { w.Helper(); return w.rollout("db").Status.WaitingFor }
 
-// Before a pod is released the old one is stored, reserved and marked, and only one is at a time.
+// Before a pod is released, its old pod is stored, reserved and marked. Only one is released at a time.
 func TestReleasesInOrder(t *testing.T) {
 	w := surging(t)
 	for range 3 {
@@ -168,7 +167,7 @@ func TestReleasesInOrder(t *testing.T) {
 	if isHeld(come) || come.Spec.NodeSelector[corev1.LabelTopologyZone] != "a" || come.Annotations[v1alpha1.AnnotationReleasedFor] != "old-1" || !isHeld(w.pod("new-1")) {
 		t.Errorf("new-0 is %+v, %v", come.Spec, come.Annotations)
 	}
-	// The Deployment takes another pod instead, which was not ready: the next one comes for the same.
+	// If the Deployment deletes an unready pod instead, the next pod is released for the same old one.
 	w.run("new-0", "n0")
 	w.remove("old-3")
 	w.sync("db", time.Second)
@@ -179,13 +178,13 @@ func TestReleasesInOrder(t *testing.T) {
 	w.remove("old-1")
 	w.make(podOfSet("2", "new-2", ""))
 	w.sync("db", time.Second)
-	w.sync("db", time.Second) // for the status of the last one
+	w.sync("db", time.Second) // the status of the last sync takes effect
 	if got := w.pod("new-2"); isHeld(got) || got.Annotations[v1alpha1.AnnotationReleasedFor] != "old-0" {
-		t.Errorf("new-2 is %+v, %v; %s", got.Spec, got.Annotations, w.said())
+		t.Errorf("new-2 is %+v, %v; %s", got.Spec, got.Annotations, w.waitingFor())
 	}
 }
 
-// A controller that ends after any of its writes is followed by one that releases no other pod, and none without a mark.
+// If the controller ends after any write, the next one releases no other pod, and none without a mark.
 func TestReleasesOnceWhereverItEnds(t *testing.T) {
 	for end := 1; ; end++ {
 		w := surging(t)
@@ -216,7 +215,7 @@ func TestReleasesOnceWhereverItEnds(t *testing.T) {
 		}
 		if done {
 			if end < 3 {
-				t.Errorf("there were %d writes", end)
+				t.Errorf("the sync makes only %d writes", end)
 			}
 			return
 		}
@@ -230,7 +229,7 @@ func lastly(do bool, f func() error) error {
 	return f()
 }
 
-// A pod whose eviction is refused, or whose cost another owner has set, has none released for it.
+// No pod is released for an old pod whose eviction is refused or whose cost has another owner.
 func TestReleasesNothingThatIsRefused(t *testing.T) {
 	cost := func(value string) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) { pod.Annotations = map[string]string{corev1.PodDeletionCost: value} }
@@ -250,13 +249,13 @@ func TestReleasesNothingThatIsRefused(t *testing.T) {
 		for range 4 {
 			w.sync("db", 100*time.Millisecond)
 		}
-		if got := w.released(); len(got) > 0 || !strings.Contains(w.said(), test.says) {
-			t.Errorf("%s: released are %v; it says %q", name, got, w.said())
+		if got := w.released(); len(got) > 0 || !strings.Contains(w.waitingFor(), test.says) {
+			t.Errorf("%s: released are %v; it waits for %q", name, got, w.waitingFor())
 		}
 	}
 }
 
-// What is missing is released at once, whatever the rollout waits for. What is held besides stays.
+// Missing pods are released at once, whatever the rollout waits for. The others stay held.
 func TestReleasesWhatIsMissing(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(w *world)
@@ -287,13 +286,13 @@ func TestReleasesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Pods that an old ReplicaSet cannot make are not waited for any longer than a few seconds.
+// If an old ReplicaSet does not create its pods within a few seconds, other pods are released.
 func TestReleasesAnotherPodInstead(t *testing.T) {
 	w := surging(t)
 	w.patch(func(d *v1alpha1.DomainRollout) { d.Spec.Paused = true })
 	w.remove("old-3")
 	if again := w.sync("db", time.Second).RequeueAfter; again <= 0 || again > shortTime || len(w.released()) > 0 {
-		t.Fatalf("it comes back after %v, and released are %v", again, w.released())
+		t.Fatalf("it requeues after %v, and released are %v", again, w.released())
 	}
 	w.sync("db", shortTime)
 	if got := w.released(); !slices.Equal(got, []string{"new-0"}) {
@@ -301,7 +300,7 @@ func TestReleasesAnotherPodInstead(t *testing.T) {
 	}
 }
 
-// A Deployment that cannot be updated by domain gets its pods all the same.
+// A Deployment that cannot be updated by domain still gets its missing pods.
 func TestReleasesWhatIsMissingWithoutARollout(t *testing.T) {
 	w := surging(t)
 	w.rewrite(func(d *appsv1.Deployment) { d.Spec.Strategy.RollingUpdate.MaxUnavailable = new(intstr.FromInt32(1)) })
@@ -309,28 +308,28 @@ func TestReleasesWhatIsMissingWithoutARollout(t *testing.T) {
 	w.resize("1", 3)
 	w.sync("db", time.Second)
 	if got := w.released(); !slices.Equal(got, []string{"new-0"}) || w.rollout("db").Status.Phase != v1alpha1.PhaseInvalid {
-		t.Errorf("released are %v; %s", got, w.said())
+		t.Errorf("released are %v; %s", got, w.waitingFor())
 	}
 }
 
-// A mark stays as long as a pod is about to go for one that was released, whatever becomes of the Deployment.
+// A mark stays while its pod is about to go for a released one, even if the Deployment becomes invalid.
 func TestUnmarksWithoutARollout(t *testing.T) {
 	w := surging(t)
 	w.sync("db", time.Second)
 	w.rewrite(func(d *appsv1.Deployment) { d.Spec.Template.Spec.SchedulingGates = nil })
 	w.sync("db", time.Second)
 	if !isMarked(w.pod("old-1")) {
-		t.Error("the mark is taken while new-0 comes")
+		t.Error("the mark is removed while new-0 comes")
 	}
 	w.run("new-0", "n0")
-	w.remove("old-3") // by itself
+	w.remove("old-3") // not by the rollout
 	w.sync("db", time.Second)
 	if old := w.pod("old-1"); isMarked(old) {
 		t.Errorf("old-1 has %v", old.Annotations)
 	}
 }
 
-// A rollback leaves no pod with a mark that stays.
+// A rollback removes the marks.
 func TestUnmarks(t *testing.T) {
 	w := surging(t)
 	w.sync("db", time.Second)
@@ -342,7 +341,7 @@ func TestUnmarks(t *testing.T) {
 	}
 }
 
-// A DomainRollout that is made anew knows nothing of the pod that was released for old-1, which has to be the one to go.
+// A new DomainRollout knows nothing of the pod released for old-1. Its mark must make the Deployment delete it.
 func TestKeepsMarksOfARolloutThatIsMadeAnew(t *testing.T) {
 	w := surging(t)
 	w.sync("db", time.Second)
@@ -357,14 +356,14 @@ func TestKeepsMarksOfARolloutThatIsMadeAnew(t *testing.T) {
 	})
 	w.sync("db", time.Second)
 	if !isMarked(w.pod("old-1")) {
-		t.Error("the mark is taken while new-0 comes")
+		t.Error("the mark is removed while new-0 comes")
 	}
 	w.run("new-0", "n0")
 	w.sync("db", time.Second)
 	if !isMarked(w.pod("old-1")) {
-		t.Error("the mark is taken when new-0 has come")
+		t.Error("the mark is removed when new-0 has come")
 	}
-	w.remove("old-3") // by hand: the Deployment deletes none then
+	w.remove("old-3") // so the Deployment deletes none
 	w.sync("db", time.Second)
 	if isMarked(w.pod("old-1")) {
 		t.Error("the mark stays")
@@ -384,15 +383,15 @@ func (w *world) rewrite(change func(*appsv1.Deployment)) {
 	}
 }
 
-// A Deployment that is paused deletes no pod, so that none is released but what it lacks, and the status says so.
+// A paused Deployment deletes no pod. So only missing pods are released, and the status says so.
 func TestPausedDeployment(t *testing.T) {
 	w := surging(t)
 	w.rewrite(func(d *appsv1.Deployment) { d.Spec.Paused = true })
 	for range 3 {
 		w.sync("db", time.Second)
 	}
-	if got := w.released(); len(got) > 0 || !strings.Contains(w.said(), "kubectl rollout resume deployment db") {
-		t.Errorf("released are %v; it says %q", got, w.said())
+	if got := w.released(); len(got) > 0 || !strings.Contains(w.waitingFor(), "kubectl rollout resume deployment db") {
+		t.Errorf("released are %v; it waits for %q", got, w.waitingFor())
 	}
 	w.remove("old-3")
 	w.make(podOfSet("1", "again", ""))
@@ -404,11 +403,11 @@ func TestPausedDeployment(t *testing.T) {
 	w.run("again", "n3")
 	w.sync("db", time.Second)
 	if got := w.released(); !slices.Equal(got, []string{"new-0"}) {
-		t.Errorf("once it goes on, released are %v; it says %q", got, w.said())
+		t.Errorf("after resume, released are %v; it waits for %q", got, w.waitingFor())
 	}
 }
 
-// A Deployment that cannot be updated by domain any more when its pod is to be released has none released.
+// No pod is released if the Deployment becomes invalid between the decision and the release.
 func TestReleasesNothingForADeploymentThatChanges(t *testing.T) {
 	for name, change := range map[string]func(*appsv1.Deployment){
 		"as ever": func(*appsv1.Deployment) {},
@@ -441,8 +440,8 @@ func TestReleasesNothingForADeploymentThatChanges(t *testing.T) {
 	}
 }
 
-// While the controller of a Deployment counts on, which revision its template is of is not known: an old one that comes
-// back is the newest for the Deployment already. If that lasts, the pods of the old template are released all the same.
+// Until the Deployment has observed its template, its revision is unknown: an old revision that comes back becomes the newest. If that
+// lasts, pods of the old template are released.
 func TestRevisionThatIsNotKnown(t *testing.T) {
 	counts := func(w *world) {
 		w.reset("1", func(set *appsv1.ReplicaSet) { set.Annotations[v1alpha1.AnnotationDeploymentRevision] = "3" })
@@ -453,7 +452,7 @@ func TestRevisionThatIsNotKnown(t *testing.T) {
 		want   []string
 	}{
 		"a template that is not seen":    {unseen, []string{"again"}},
-		"a template that is not counted": {counts, []string{"new-1"}}, // those of the old one may be of the new template
+		"a template that is not counted": {counts, []string{"new-1"}}, // pods of revision 1 may be of the new template
 	} {
 		w := surging(t)
 		w.sync("db", time.Second)
@@ -469,16 +468,16 @@ func TestRevisionThatIsNotKnown(t *testing.T) {
 		}
 		w.sync("db", shortTime)
 		w.sync("db", shortTime)
-		if got := w.released(); !slices.Equal(got, test.want) || !strings.Contains(w.said(), "kubectl describe deployment db") {
-			t.Errorf("%s: released are %v; it says %q", name, got, w.said())
+		if got := w.released(); !slices.Equal(got, test.want) || !strings.Contains(w.waitingFor(), "kubectl describe deployment db") {
+			t.Errorf("%s: released are %v; it waits for %q", name, got, w.waitingFor())
 		}
 	}
 }
 
-// A Deployment without a DomainRollout, or whose DomainRollout is deleted, gets the pods that it lacks, and is told.
+// A Deployment without a DomainRollout gets its missing pods and an event.
 func TestReleasesWithoutADomainRollout(t *testing.T) {
 	w := surging(t)
-	w.sync("db", time.Second) // new-0 comes for old-1
+	w.sync("db", time.Second) // releases new-0 for old-1
 	w.remove("old-3")
 	w.make(podOfSet("1", "again", ""))
 	u := newUnfollowed(w.r)
@@ -494,13 +493,13 @@ func TestReleasesWithoutADomainRollout(t *testing.T) {
 		return again
 	}
 	if again := sync(time.Hour); again != 0 || isHeld(w.pod("new-0")) || !isHeld(w.pod("again")) {
-		t.Fatalf("while there is a DomainRollout, it comes back after %v, and released are %v", again, w.released())
+		t.Fatalf("with a DomainRollout, it requeues after %v, and released are %v", again, w.released())
 	}
 	if err := w.client.Delete(t.Context(), w.rollout("db")); err != nil {
 		t.Fatal(err)
 	}
 	if again := sync(time.Second); again != unfollowedTime || !isHeld(w.pod("again")) {
-		t.Errorf("it comes back after %v, and released are %v", again, w.released())
+		t.Errorf("it requeues after %v, and released are %v", again, w.released())
 	}
 	sync(unfollowedTime)
 	if got := w.released(); !slices.Equal(got, []string{"again", "new-0"}) || !isMarked(w.pod("old-1")) {
@@ -508,20 +507,20 @@ func TestReleasesWithoutADomainRollout(t *testing.T) {
 	}
 	w.run("again", "n3")
 	w.run("new-0", "n0")
-	w.remove("old-0") // by itself
+	w.remove("old-0") // not by the rollout
 	for range 5 {
 		sync(shortTime)
 	}
 	if got := w.released(); len(got) > 0 || !isHeld(w.pod("new-1")) || isMarked(w.pod("old-1")) {
-		t.Errorf("nothing is missing, released are %v, and old-1 has %v", got, w.pod("old-1").Annotations)
+		t.Errorf("without missing pods, released are %v, and old-1 has %v", got, w.pod("old-1").Annotations)
 	}
 	select {
-	case said := <-recorder.Events:
-		if !strings.Contains(said, "NoDomainRollout") || len(recorder.Events) > 0 {
-			t.Errorf("it says %q, and %d times more", said, len(recorder.Events))
+	case event := <-recorder.Events:
+		if !strings.Contains(event, "NoDomainRollout") || len(recorder.Events) > 0 {
+			t.Errorf("the event is %q, and %d more follow", event, len(recorder.Events))
 		}
 	default:
-		t.Error("it says nothing")
+		t.Error("no event")
 	}
 }
 
@@ -585,7 +584,7 @@ func TestDeploymentsThatCannotBeUpdated(t *testing.T) {
 	}
 }
 
-// New pods are where old ones are replaced, and each of the others is in a slot of its own.
+// A new pod takes the slot of its old pod. All other pods have slots of their own.
 func TestSlotsOfDeployments(t *testing.T) {
 	in := func(revision, name, slot string) *corev1.Pod {
 		pod := podOfSet(revision, name, "n")
@@ -594,7 +593,7 @@ func TestSlotsOfDeployments(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		pods     []*corev1.Pod
-		replaced string // slot a
+		replaced string // UID in slot a
 		want     map[string]string
 	}{
 		"replaced":              {[]*corev1.Pod{podOfSet("1", "a", "n"), in("2", "b", "a")}, "a", map[string]string{"a": "a", "b": "a"}},
@@ -619,7 +618,7 @@ func TestSlotsOfDeployments(t *testing.T) {
 	}
 }
 
-// A pod is released into the domain of the old one as long as a node there takes it.
+// A pod is released into the domain of the old one if a node there fits.
 func TestWhereReplacementsMayBe(t *testing.T) {
 	asks := func(key, value string) *corev1.Affinity {
 		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
@@ -631,7 +630,7 @@ func TestWhereReplacementsMayBe(t *testing.T) {
 		change func(w *world, pod *corev1.Pod)
 		want   map[string]string
 	}{
-		"as ever":                              {func(*world, *corev1.Pod) {}, zone("a")},
+		"unchanged":                            {func(*world, *corev1.Pod) {}, zone("a")},
 		"the template asks for it":             {func(_ *world, pod *corev1.Pod) { pod.Spec.NodeSelector = zone("a") }, zone("a")},
 		"the template asks for another one":    {func(_ *world, pod *corev1.Pod) { pod.Spec.NodeSelector = zone("b") }, zone("b")},
 		"the template's affinity leaves it":    {func(_ *world, pod *corev1.Pod) { pod.Spec.Affinity = asks(corev1.LabelTopologyZone, "a") }, zone("a")},
@@ -648,12 +647,12 @@ func TestWhereReplacementsMayBe(t *testing.T) {
 		}
 		if pod := w.pod("new-0"); isHeld(pod) || pod.Annotations[v1alpha1.AnnotationReleasedFor] == "" ||
 			!maps.Equal(pod.Spec.NodeSelector, test.want) || !equality.Semantic.DeepEqual(pod.Spec.Affinity, asked) {
-			t.Errorf("%s: %v, %v, %v; %s", name, pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Annotations, w.said())
+			t.Errorf("%s: %v, %v, %v; %s", name, pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Annotations, w.waitingFor())
 		}
 	}
 }
 
-// unplace has pods wait for a node.
+// unplace removes the nodes and conditions of pods.
 func (w *world) unplace(names ...string) {
 	w.Helper()
 	for _, name := range names {
@@ -662,7 +661,7 @@ func (w *world) unplace(names ...string) {
 	}
 }
 
-// condition has a pod have these conditions, and no others.
+// condition replaces the conditions of a pod.
 func (w *world) condition(name string, conditions ...corev1.PodCondition) {
 	w.Helper()
 	pod := w.pod(name)
@@ -681,8 +680,7 @@ func (w *world) unlabel(names ...string) {
 	}
 }
 
-// What a cache does not show yet counts: a pod that was released is not denied, and one that became ready meanwhile is not
-// taken without its budgets.
+// The controller does not trust a stale cache: a released pod is not denied, and a pod that became ready needs its budgets.
 func TestReleasesWithALaggingCache(t *testing.T) {
 	w := surging(t)
 	w.clock.SetTime(w.clock.Now().Add(2 * unknownTime))

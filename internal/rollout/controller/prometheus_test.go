@@ -16,10 +16,10 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// anywhere allows servers of tests, which are at loopback addresses.
+// anywhere allows all addresses, as test servers are at loopback ones.
 func anywhere(netip.Addr) error { return nil }
 
-// Who may write a rollout does not have the controller ask itself, nor what is at an address of every node.
+// A URL of a rollout cannot lead the controller to itself or to link-local addresses.
 func TestServersThatAreNotAsked(t *testing.T) {
 	asked := false
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
@@ -55,7 +55,7 @@ func TestServersThatAreNotAsked(t *testing.T) {
 	}
 }
 
-// FuzzAnswer reads what a server answers that a tenant has named: it is true or false, or a reason is given that can be shown.
+// FuzzAnswer reads arbitrary answers of servers: they are true or false, or give a reason that can be shown.
 func FuzzAnswer(f *testing.F) {
 	for _, body := range []string{
 		"", "<html>", `{"status":"error","error":"\u001b[2J"}`, `{"status":"success","data":{"resultType":"vector","result":[{}]}}`,
@@ -82,7 +82,7 @@ func TestAnswers(t *testing.T) {
 		code   int
 		answer string
 		want   rollout.Truth
-		said   string
+		err    string
 	}{
 		"an element":         {200, `{"status":"success","data":{"resultType":"vector","result":[{"value":[1,"0"]}]}}`, rollout.True, ""},
 		"no element":         {200, `{"status":"success","data":{"resultType":"vector","result":[]}}`, rollout.False, ""},
@@ -108,11 +108,7 @@ func TestAnswers(t *testing.T) {
 		}))
 		got, err := runQuery(t.Context(), newHTTPClient(anywhere), v1alpha1.PrometheusGate{URL: server.URL + "/base", Query: "up > 0"})
 		server.Close()
-		said := ""
-		if err != nil {
-			said = err.Error()
-		}
-		if got != test.want || (test.said == "") != (err == nil) || !strings.Contains(said, test.said) {
+		if got != test.want || (test.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s is read as %v, %v", name, got, err)
 		}
 	}
@@ -121,7 +117,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What a server says is shown as text, and not obeyed by a terminal.
+// The text of a server cannot control a terminal.
 func TestWhatServersSayIsText(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"status":"error","error":"\u001b[2J\u001b[Hall is well\n"}`)
@@ -135,7 +131,7 @@ func TestWhatServersSayIsText(t *testing.T) {
 	}
 }
 
-// A server that takes its time keeps nothing else from being done. Its last answer counts meanwhile, if that is new.
+// A slow server blocks nothing. Its last answer counts meanwhile if it is recent.
 func TestSlowAnswers(t *testing.T) {
 	answers := make(chan struct{})
 	asked := make(chan struct{}, 10)
@@ -154,7 +150,7 @@ func TestSlowAnswers(t *testing.T) {
 	}
 	for _, step := range []struct {
 		after time.Duration
-		truth rollout.Truth // while it is waited for
+		truth rollout.Truth // until the answer
 	}{{0, rollout.Unknown}, {queryTime, rollout.True}, {2 * queryTime, rollout.Unknown}} {
 		for range 2 {
 			if !ask(step.after) || g.truth != step.truth {

@@ -34,26 +34,26 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// world is an API server, an evictor, budgets and a reconciler that works on them, a sync at a time. The
-// StatefulSet db has four pods of an old revision, two in each of two zones.
+// world is an API server, an evictor, budgets and a reconciler. The StatefulSet db has four pods of an old revision, two in each of two
+// zones.
 type world struct {
 	*testing.T
 	client  client.WithWatch
 	clock   *clocktesting.FakePassiveClock
 	r       *reconciler
 	version int
-	mu      sync.Mutex // of what an evictor writes
-	// outcome is what the evictor answers, but of a pod that it denies; asked are the pods that it was asked for.
+	mu      sync.Mutex // guards the fields that the evictor writes
+	// outcome is the evictor's answer for pods that are not denied. asked has the pods of its requests.
 	outcome requester.State
 	denied  map[string]bool
 	asked   []string
-	blocked map[string]bool // by budgets
-	// withdrawn are the pods whose requests were, and calls what a real API server would have been asked.
+	blocked map[string]bool // pods that budgets block
+	// withdrawn has the pods of withdrawn requests. calls counts requests that would reach a real API server.
 	withdrawn []string
-	// reserved and held are the pods that it takes from budgets by itself, which are of Deployments.
+	// reserved and held have pods of Deployments, for which the reconciler asks the budgets itself.
 	reserved, held []string
 	calls          atomic.Int64
-	cached         []any // pods, if the cache has other ones than the API server
+	cached         []any // the pods of the cache, nil for those of the API server
 }
 
 func testScheme(t testing.TB) *runtime.Scheme {
@@ -98,7 +98,7 @@ func newWorld(t *testing.T, kind string, strategy appsv1.StatefulSetUpdateStrate
 	return w
 }
 
-// restart has another controller, which knows what is stored.
+// restart replaces the reconciler by a new one, which knows only stored state.
 func (w *world) restart() {
 	count := interceptor.Funcs{
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, options ...client.SubResourceUpdateOption) error {
@@ -185,7 +185,7 @@ func (w *world) Admit(_ context.Context, request reservation.Request) (reservati
 	return reservation.Answer{}, nil
 }
 
-// sync makes a sync of a DomainRollout, some time after the last one.
+// sync moves the clock and syncs a DomainRollout.
 func (w *world) sync(name string, after time.Duration) reconcile.Result {
 	w.Helper()
 	w.clock.SetTime(w.clock.Now().Add(after))
@@ -214,7 +214,7 @@ func (w *world) changeSet(change func(*appsv1.StatefulSet)) {
 		w.Fatal(err)
 	}
 	change(set)
-	status := set.Status // which the answer to the first write does not have
+	status := set.Status // the answer to the first write lacks it
 	err := w.client.Update(w.Context(), set)
 	set.Status = status
 	if err := errors.Join(err, w.client.Status().Update(w.Context(), set)); err != nil {
@@ -231,21 +231,21 @@ func (w *world) rollout(name string) *v1alpha1.DomainRollout {
 	return d
 }
 
-// A pod that is denied yields to another one of its domain that budgets would admit.
+// If a pod is denied, the rollout evicts another pod of its domain that budgets would admit.
 func TestDeniedPodYields(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
 	w.denied["db-1"], w.blocked["db-1"] = true, true
-	w.sync("db", 2*unknownTime) // long after its beginning
+	w.sync("db", 2*unknownTime) // denials count by then
 	w.sync("db", 100*time.Millisecond)
 	if want := []string{"db-1", "db-0"}; !slices.Equal(w.asked, want) {
-		t.Errorf("the pods that are asked for are %v, want %v", w.asked, want)
+		t.Errorf("evictions are requested for %v, want %v", w.asked, want)
 	}
 	if d := w.rollout("db"); len(d.Status.Replacements) != 1 || d.Status.Replacements[0].Pod != "db-0" {
-		t.Errorf("the pods that are taken down are %+v", d.Status.Replacements)
+		t.Errorf("replacements are %+v", d.Status.Replacements)
 	}
 }
 
-// While nothing may go, no pod is asked for; when budgets would admit one, it is at once.
+// While budgets admit no pod, the rollout requests no eviction. It does once they would admit one.
 func TestDeniedDomainWaits(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
 	for i := range 2 {
@@ -257,20 +257,19 @@ func TestDeniedDomainWaits(t *testing.T) {
 		w.sync("db", 100*time.Millisecond)
 	}
 	if !slices.Equal(w.asked, []string{"db-1"}) {
-		t.Errorf("the pods that are asked for are %v", w.asked)
+		t.Errorf("evictions are requested for %v", w.asked)
 	}
-	if said := w.rollout("db").Status.WaitingFor; said == "" {
-		t.Error("it does not say what it waits for")
+	if w.rollout("db").Status.WaitingFor == "" {
+		t.Error("the status has no wait")
 	}
 	w.denied["db-0"], w.blocked["db-0"] = false, false
 	w.sync("db", 100*time.Millisecond)
 	if !slices.Equal(w.asked, []string{"db-1", "db-0"}) {
-		t.Errorf("then the pods that are asked for are %v", w.asked)
+		t.Errorf("then evictions are requested for %v", w.asked)
 	}
 }
 
-// A rollout that is denied for ten minutes costs few requests, however often it is woken, and whether it knows who
-// denies it or not.
+// A rollout that is denied for ten minutes makes few requests, however often it is woken. The cause of the denial does not matter.
 func TestDenialsAreCheap(t *testing.T) {
 	for name, known := range map[string]bool{"by a budget that is known": true, "by another webhook": false} {
 		w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
@@ -282,33 +281,32 @@ func TestDenialsAreCheap(t *testing.T) {
 		for range 10 * 60 * 2 {
 			w.sync("db", 500*time.Millisecond)
 		}
-		// After 1, 2, 4, 8 and 16 seconds, and then at least 20 seconds apart. Each takes the eviction, a look at the
-		// pod, and a write of the status before and after.
+		// It asks after 1, 2, 4, 8 and 16 seconds, and then every 20 seconds or later. Each attempt costs an eviction, a read of the
+		// pod, and two writes of the status.
 		if most := 5 + 600/20; len(w.asked) < 20 || len(w.asked) > most || w.calls.Load() > int64(4*most+5) {
-			t.Errorf("denied %s, it asks %d times, and makes %d requests to the API server", name, len(w.asked), w.calls.Load())
+			t.Errorf("denied %s, it requests %d evictions and makes %d calls", name, len(w.asked), w.calls.Load())
 		}
 		if !slices.Contains(w.asked, "db-0") || !slices.Contains(w.asked, "db-1") {
-			t.Errorf("denied %s, it asks for one pod all the time", name)
+			t.Errorf("denied %s, it requests the eviction of one pod only", name)
 		}
 	}
 }
 
-// A pod that was asked for and has not gone is asked for again, also if something else wakes the rollout meanwhile.
+// If a pod stays, its eviction is requested again, even if the rollout is woken in between.
 func TestAsksAgain(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
 	w.sync("db", time.Second)
 	result := w.sync("db", time.Second)
 	if result.RequeueAfter == 0 || result.RequeueAfter > askTime {
-		t.Errorf("it comes back after %v", result.RequeueAfter)
+		t.Errorf("it requeues after %v", result.RequeueAfter)
 	}
 	w.sync("db", result.RequeueAfter)
 	if !slices.Equal(w.asked, []string{"db-1", "db-1"}) {
-		t.Errorf("the pods that are asked for are %v", w.asked)
+		t.Errorf("evictions are requested for %v", w.asked)
 	}
 }
 
-// EvictionRequests of a rollout that is paused, whose target cannot be updated, or that is deleted, are withdrawn,
-// and not again and again.
+// The EvictionRequests of a paused, invalid or deleted rollout are withdrawn once.
 func TestRequestsAreWithdrawn(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"paused": func(w *world) { w.patch(func(d *v1alpha1.DomainRollout) { d.Spec.Paused = true }) },
@@ -339,23 +337,23 @@ func TestRequestsAreWithdrawn(t *testing.T) {
 			w.sync("db", time.Second)
 		}
 		if len(w.withdrawn) == 0 || len(w.withdrawn) > 4 || w.withdrawn[0] != "db-1" || !slices.Equal(w.asked, []string{"db-1"}) {
-			t.Errorf("%s: the requests for %v were made, and those for %v withdrawn", name, w.asked, w.withdrawn)
+			t.Errorf("%s: evictions of %v are requested, and of %v withdrawn", name, w.asked, w.withdrawn)
 		}
 	}
 }
 
-// overloads are what routing plans expect, by domain.
+// overloads has the overload that plans expect, by domain.
 type overloads map[string]float64
 
 // Overload implements plans.
 func (o overloads) Overload(_ context.Context, _ string, sets map[string][]string) (map[string]float64, error) {
 	if !slices.Equal(sets["a"], []string{"db-0", "db-1"}) || len(sets) > 1 {
-		return nil, fmt.Errorf("what is asked about is %v", sets)
+		return nil, fmt.Errorf("the overload is asked for %v", sets)
 	}
 	return o, nil
 }
 
-// No pod comes to a node that ceases to match a DaemonSet while its pod is gone, and none is waited for.
+// If a node no longer matches the DaemonSet, the rollout does not wait for a pod there.
 func TestNodesThatCeaseToMatch(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindDaemonSet, appsv1.OnDeleteStatefulSetStrategyType)
 	daemons := &appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
@@ -381,11 +379,11 @@ func TestNodesThatCeaseToMatch(t *testing.T) {
 		Pods: []rollout.Pod{{Name: "db-3", Slot: "n3"}},
 		Memory: rollout.Memory{Replacements: []v1alpha1.RolloutReplacement{
 			{Slot: "n0", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},
-			{Slot: "n1", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},                 // has a taint
-			{Slot: "n2", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},                 // is in another zone
-			{Slot: "n2", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-overdueTime + time.Second))}, // is not asked about yet
+			{Slot: "n1", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},                 // its taint is not tolerated
+			{Slot: "n2", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},                 // in another zone
+			{Slot: "n2", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-overdueTime + time.Second))}, // not overdue yet
 			{Slot: "n3", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},                 // has a pod
-			{Slot: "n4", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},                 // is none
+			{Slot: "n4", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},                 // does not exist
 			{Slot: "n2", Stage: rollout.Evicting, Since: metav1.NewTime(now.Add(-time.Hour))},
 		}},
 	}
@@ -395,7 +393,7 @@ func TestNodesThatCeaseToMatch(t *testing.T) {
 	}
 }
 
-// Prometheus is not asked while nothing depends on it.
+// Prometheus is asked only if the answer can matter.
 func TestWhenPrometheusIsAsked(t *testing.T) {
 	failure := &v1alpha1.RolloutFailure{Time: metav1.Unix(1000, 0)}
 	failed := func(approved string, before time.Time) func(*rollout.State) {
@@ -430,17 +428,17 @@ func TestWhenPrometheusIsAsked(t *testing.T) {
 	}
 }
 
-// A wave that routing plans expect too much of does not begin. Only the domains of that wave are asked about.
+// A wave does not begin if plans expect too much overload. Only the domains of that wave are computed.
 func TestMaxOverload(t *testing.T) {
 	for name, test := range map[string]struct {
 		plans overloads
 		says  string
 		asks  bool
 	}{
-		"what may be": {plans: overloads{"a": 0.4}, asks: true},
-		"too much":    {plans: overloads{"a": 0.41}, says: "an overload of 41%"},
-		"no endpoint": {plans: overloads{"a": math.Inf(1)}, says: "would have no endpoint"},
-		"not known":   {plans: overloads{"b": 0}, says: "cannot be computed"},
+		"within the limit": {plans: overloads{"a": 0.4}, asks: true},
+		"too much":         {plans: overloads{"a": 0.41}, says: "an overload of 41%"},
+		"no endpoint":      {plans: overloads{"a": math.Inf(1)}, says: "would have no endpoint"},
+		"unknown":          {plans: overloads{"b": 0}, says: "cannot be computed"},
 	} {
 		w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
 		w.patch(func(d *v1alpha1.DomainRollout) { d.Spec.HealthGate = &v1alpha1.HealthGate{MaxOverload: "40%"} })
@@ -448,23 +446,23 @@ func TestMaxOverload(t *testing.T) {
 		result := w.sync("db", time.Second)
 		d := w.rollout("db")
 		if (len(w.asked) > 0) != test.asks || !strings.Contains(d.Status.WaitingFor, test.says) || result.RequeueAfter == 0 {
-			t.Errorf("%s: it asks for %v, waits as %q and comes back after %s", name, w.asked, d.Status.WaitingFor, result.RequeueAfter)
+			t.Errorf("%s: it evicts %v, waits for %q and requeues after %s", name, w.asked, d.Status.WaitingFor, result.RequeueAfter)
 		}
 	}
 }
 
-// A controller that has just begun does not know whether the one before it still asks for the pod.
+// After a restart, the previous process may still request the eviction: a denial proves nothing.
 func TestDenialAfterRestartProvesNothing(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
 	w.denied["db-1"], w.blocked["db-1"] = true, true
 	w.sync("db", time.Second)
 	w.sync("db", 100*time.Millisecond)
 	if d := w.rollout("db"); len(d.Status.Replacements) != 1 || d.Status.Replacements[0].Pod != "db-1" || slices.Contains(w.asked, "db-0") {
-		t.Errorf("the pods that are taken down are %+v, and those that were asked for %v", d.Status.Replacements, w.asked)
+		t.Errorf("replacements are %+v, and evictions are requested for %v", d.Status.Replacements, w.asked)
 	}
 }
 
-// A pod that is taken down when its revision comes back, and is denied, stays.
+// If a revision comes back while a pod of it is taken down, a denied pod stays.
 func TestDeniedPodOfTheRevisionThatComesBack(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
 	w.denied["db-1"], w.blocked["db-1"] = true, true
@@ -474,11 +472,11 @@ func TestDeniedPodOfTheRevisionThatComesBack(t *testing.T) {
 		w.sync("db", 500*time.Millisecond)
 	}
 	if d := w.rollout("db"); d.Status.Phase != v1alpha1.PhaseComplete || len(w.asked) > 1 {
-		t.Errorf("it is %s, and pods are asked for %d times; it %s", d.Status.Phase, len(w.asked), d.Status.WaitingFor)
+		t.Errorf("the phase is %s after %d requests for evictions; it waits for %q", d.Status.Phase, len(w.asked), d.Status.WaitingFor)
 	}
 }
 
-// A controller whose cache of pods is older than what the status was decided by does nothing.
+// While the cache of pods is older than the status, the controller does nothing.
 func TestWaitsForPods(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
 	w.sync("db", time.Second)
@@ -494,13 +492,13 @@ func TestWaitsForPods(t *testing.T) {
 	live := fake.NewClientBuilder().WithScheme(testScheme(t)).Build()
 	w.r.live = listVersion{live, "20"}
 	if after := w.sync("db", 2*askTime); len(w.asked) != asked || after.RequeueAfter == 0 {
-		t.Errorf("with an old cache it asks for %v, and comes back after %v", w.asked[asked:], after)
+		t.Errorf("with an old cache it evicts %v, and requeues after %v", w.asked[asked:], after)
 	}
 	w.version = 11
 	if w.sync("db", askTime); len(w.asked) == asked {
-		t.Error("with a new one it asks for nothing")
+		t.Error("with a new cache it evicts nothing")
 	}
-	// Nor does one stop it that someone has edited.
+	// A version that a person has edited does not stop it either.
 	w.restart()
 	d, asked = w.rollout("db"), len(w.asked)
 	d.Status.PodsObserved = "none"
@@ -508,28 +506,27 @@ func TestWaitsForPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.sync("db", 2*askTime); len(w.asked) == asked {
-		t.Error("with a version that is none it asks for nothing")
+		t.Error("with an invalid version it evicts nothing")
 	}
 }
 
-// A StatefulSet whose revision is not known, as when a quota refuses it, says so if that lasts.
+// The status reports if the revision of a StatefulSet stays unknown, as when a quota refuses its record.
 func TestReportsUnobservedChange(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
 	w.changeSet(func(set *appsv1.StatefulSet) { set.Generation = 2 })
-	said := func() string { return w.rollout("db").Status.WaitingFor }
-	if w.sync("db", time.Second); said() != "" {
-		t.Errorf("it says %q at once", said())
+	if w.sync("db", time.Second); w.waitingFor() != "" {
+		t.Errorf("it waits for %q at once", w.waitingFor())
 	}
-	if w.sync("db", shortTime); !strings.Contains(said(), "StatefulSet db to observe its last change") || len(w.asked) > 0 {
-		t.Errorf("it says %q, and asks for %v", said(), w.asked)
+	if w.sync("db", shortTime); !strings.Contains(w.waitingFor(), "StatefulSet db to observe its last change") || len(w.asked) > 0 {
+		t.Errorf("it waits for %q, and evicts %v", w.waitingFor(), w.asked)
 	}
 	w.changeSet(func(set *appsv1.StatefulSet) { set.Status.ObservedGeneration = 2 })
-	if w.sync("db", shortTime); strings.Contains(said(), "last change") || len(w.asked) == 0 {
-		t.Errorf("it says %q, and asks for %v", said(), w.asked)
+	if w.sync("db", shortTime); strings.Contains(w.waitingFor(), "last change") || len(w.asked) == 0 {
+		t.Errorf("it waits for %q, and evicts %v", w.waitingFor(), w.asked)
 	}
 }
 
-// listVersion is a reader whose lists have a version.
+// listVersion is a reader that sets the version of its lists.
 type listVersion struct {
 	client.Reader
 	version string

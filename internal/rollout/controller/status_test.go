@@ -17,7 +17,7 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// A rollout that was complete before its target could not be updated leaves a revision to go back to.
+// If a complete rollout becomes invalid, its revision stays the one to go back to.
 func TestInvalidKeepsWhetherItWasComplete(t *testing.T) {
 	for state, want := range map[v1alpha1.RolloutDomainState]string{v1alpha1.DomainDone: "r1", v1alpha1.DomainWaiting: ""} {
 		d := &v1alpha1.DomainRollout{Status: v1alpha1.DomainRolloutStatus{
@@ -31,7 +31,7 @@ func TestInvalidKeepsWhetherItWasComplete(t *testing.T) {
 	}
 }
 
-// The API server takes messages of conditions up to a length, whatever a spec names and others say.
+// Messages of conditions stay within the API server's limit.
 func TestConditionsHaveRoom(t *testing.T) {
 	var unknown []string
 	for i := range 1000 {
@@ -51,7 +51,7 @@ func TestConditionsHaveRoom(t *testing.T) {
 	}
 }
 
-// FuzzSpec reads the spec of a rollout: what cannot be read takes the least pods down at a time, and no bound is one that nothing exceeds.
+// FuzzSpec reads arbitrary specs: an unreadable maxUnavailable counts as the least, and maxOverload is a finite limit.
 func FuzzSpec(f *testing.F) {
 	for _, spec := range []string{
 		`{"maxUnavailable":1}`, `{"maxUnavailable":"50%"}`, `{"maxUnavailable":"x"}`, `{"maxUnavailable":"-5%"}`, `{"maxUnavailable":0}`, `{"maxUnavailable":"1000%"}`,
@@ -74,8 +74,7 @@ func FuzzSpec(f *testing.F) {
 	})
 }
 
-// FuzzSlot reads the annotations of a pod that was released: the slot comes into the status of the rollout, and is always a name that a
-// pod can have.
+// FuzzSlot reads arbitrary annotations of released pods: the slot is always a valid name of a pod.
 func FuzzSlot(f *testing.F) {
 	for _, text := range []string{"", "web-7d9f-x", "Web", "\x1b[2J", "a/b", "2026-01-02T15:04:05Z"} {
 		f.Add(text)
