@@ -21,7 +21,7 @@ import (
 	"vicinity.dev/vicinity/internal/scaledown/pacing"
 )
 
-// fixed is a pacer that allows a number of replicas, and holds what it is asked to.
+// fixed is a pacer that allows a fixed number of replicas. It records questions and counts holds.
 type fixed struct {
 	replicas int32
 	asked    []pacing.Question
@@ -52,7 +52,7 @@ func noted(wanted, paced string) map[string]string {
 	return map[string]string{v1alpha1.AnnotationWantedReplicas: wanted, v1alpha1.AnnotationPacedReplicas: paced}
 }
 
-// bench is a stepper over an API server that makes a step of each write, as the webhook does.
+// bench has a stepper and an API server whose patches become steps, as by the webhook.
 type bench struct {
 	*stepper
 	api      client.Client
@@ -116,21 +116,21 @@ func TestSync(t *testing.T) {
 		allowed     int32
 
 		want   int32
-		ended  bool // nothing is noted any more
+		ended  bool // the annotations are removed
 		writes int
 		event  string
 	}{
-		"goes on":                         {replicas: 7, annotations: noted("3", "7"), allowed: 5, want: 5, writes: 1, event: "The scale-down to 3 is at 5"},
-		"nothing is allowed":              {replicas: 7, annotations: noted("3", "7"), allowed: 7, want: 7, event: "budgets allow 7 now"},
-		"has ended":                       {replicas: 3, annotations: noted("3", "3"), want: 3, ended: true, writes: 1, event: "The scale-down to 3 is complete"},
-		"smaller than wanted":             {replicas: 2, annotations: noted("3", "5"), want: 2, ended: true, writes: 1, event: "is complete"},
-		"an autoscaler wants more":        {replicas: 9, annotations: noted("3", "7"), want: 9, ended: true, writes: 1, event: "The workload was set to 9 replicas"},
-		"an autoscaler wants a bit less":  {replicas: 6, annotations: noted("3", "7"), allowed: 6, want: 6, event: "budgets allow 6 now"},
-		"noted before the step was":       {replicas: 7, annotations: map[string]string{v1alpha1.AnnotationWantedReplicas: "3"}, allowed: 3, want: 3, writes: 1},
-		"a number that is none":           {replicas: 7, annotations: noted("-1", "7"), want: 7, ended: true, writes: 1, event: "is not a number of replicas; scale down again"},
-		"the number was removed":          {replicas: 7, annotations: map[string]string{v1alpha1.AnnotationPacedReplicas: "7"}, want: 7, ended: true, writes: 1, event: "is not a number of replicas"},
-		"it is denied from now on":        {replicas: 7, annotations: noted("3", "7"), mode: v1alpha1.PaceDeny, want: 7, ended: true, writes: 1, event: "is no longer Clamp here"},
-		"without a scale-down under way ": {replicas: 7, want: 7, ended: true},
+		"continues":                 {replicas: 7, annotations: noted("3", "7"), allowed: 5, want: 5, writes: 1, event: "The scale-down to 3 is at 5"},
+		"nothing is allowed":        {replicas: 7, annotations: noted("3", "7"), allowed: 7, want: 7, event: "budgets allow 7 now"},
+		"has ended":                 {replicas: 3, annotations: noted("3", "3"), want: 3, ended: true, writes: 1, event: "The scale-down to 3 is complete"},
+		"smaller than wanted":       {replicas: 2, annotations: noted("3", "5"), want: 2, ended: true, writes: 1, event: "is complete"},
+		"an autoscaler wants more":  {replicas: 9, annotations: noted("3", "7"), want: 9, ended: true, writes: 1, event: "The workload was set to 9 replicas"},
+		"an autoscaler wants fewer": {replicas: 6, annotations: noted("3", "7"), allowed: 6, want: 6, event: "budgets allow 6 now"},
+		"no paced number yet":       {replicas: 7, annotations: map[string]string{v1alpha1.AnnotationWantedReplicas: "3"}, allowed: 3, want: 3, writes: 1},
+		"an invalid number":         {replicas: 7, annotations: noted("-1", "7"), want: 7, ended: true, writes: 1, event: "is not a number of replicas; scale down again"},
+		"the number was removed":    {replicas: 7, annotations: map[string]string{v1alpha1.AnnotationPacedReplicas: "7"}, want: 7, ended: true, writes: 1, event: "is not a number of replicas"},
+		"it is denied from now on":  {replicas: 7, annotations: noted("3", "7"), mode: v1alpha1.PaceDeny, want: 7, ended: true, writes: 1, event: "is no longer Clamp here"},
+		"without a scale-down":      {replicas: 7, want: 7, ended: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mode := v1alpha1.PaceClamp
@@ -140,7 +140,7 @@ func TestSync(t *testing.T) {
 			b := newBench(t, test.allowed, mode, pacedDeployment(test.replicas, test.annotations))
 			after, err := b.sync(t.Context(), web)
 			if err != nil || (after == 0) != test.ended || b.notes.Has(web) == test.ended {
-				t.Errorf("again after %s: %v", after, err)
+				t.Errorf("it requeues after %s: %v", after, err)
 			}
 			d := b.stored(t)
 			if *d.Spec.Replicas != test.want || isNoted(d) == test.ended || b.writes != test.writes {
@@ -153,7 +153,7 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// A restarted controller goes on where the annotations say, and says again what it waits for; one that runs says it once for each number.
+// A restarted controller continues from the annotations and repeats its event. A running one emits one event per number.
 func TestSyncAgain(t *testing.T) {
 	b := newBench(t, 7, v1alpha1.PaceClamp, pacedDeployment(7, noted("3", "7")))
 	step := func(name, event string, held int) {
@@ -165,7 +165,7 @@ func TestSyncAgain(t *testing.T) {
 			t.Errorf("%s: the event is %q, want %q", name, got, event)
 		}
 		if b.asks.held != held {
-			t.Errorf("%s: reservations were made to last %d times, want %d", name, b.asks.held, held)
+			t.Errorf("%s: reservations were held %d times, want %d", name, b.asks.held, held)
 		}
 	}
 	step("first", "The scale-down to 3", 1)
@@ -181,7 +181,7 @@ func TestSyncAgain(t *testing.T) {
 	}
 	step("another number", "The scale-down to 5", 2)
 	if last := b.asks.asked[len(b.asks.asked)-1]; last.Wanted != 5 || !last.DryRun {
-		t.Errorf("asked was %+v", last)
+		t.Errorf("the last question is %+v", last)
 	}
 
 	b.restart()
@@ -191,10 +191,10 @@ func TestSyncAgain(t *testing.T) {
 	if d := b.stored(t); *d.Spec.Replicas != 5 {
 		t.Errorf("there are %d replicas", *d.Spec.Replicas)
 	}
-	step("at its end", "The scale-down to 5 is complete", 3)
+	step("complete", "The scale-down to 5 is complete", 3)
 }
 
-// When the write conflicts with another change of the workload, nothing is written and the sync runs again later.
+// If the write conflicts, nothing changes and the sync runs again later.
 func TestSyncOfAChangedWorkload(t *testing.T) {
 	b := newBench(t, 5, v1alpha1.PaceClamp, pacedDeployment(7, noted("3", "7")))
 	b.conflict = true

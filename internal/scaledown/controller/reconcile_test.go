@@ -25,7 +25,7 @@ func TestCostsAreWrittenWhereTheyAreWrong(t *testing.T) {
 	w.deploy(4, v1alpha1.AnnotationKeepSpread, zones)
 	w.pods("web-1", "a1x", "a2x", "a3x", "b1x")
 	if after := w.sync(web); after != 0 {
-		t.Errorf("it is looked at again after %s", after)
+		t.Errorf("it requeues after %s", after)
 	}
 	w.wrote("a1x=-3", "a2x=-2", "b1x=-1", "a3x=-1")
 	w.sync(web)
@@ -38,15 +38,15 @@ func TestCostsAreWrittenWhereTheyAreWrong(t *testing.T) {
 	w.pods("web-1", "b2x")
 	w.sync(web)
 	w.wrote("b2x=-2")
-	w.delete("a2x") // the order of the others is right
+	w.delete("a2x") // the order of the others stays right
 	w.sync(web)
 	w.wrote()
-	// One that is about to go needs none, and counts no more.
+	// A terminating pod needs no cost and no longer counts.
 	change(w, &corev1.Pod{}, "b2x", func(p *corev1.Pod) { p.Finalizers = []string{"example.com/wait"} })
 	w.delete("b2x")
 	w.sync(web)
 	w.wrote()
-	w.said()
+	w.expectEvents()
 }
 
 func TestAnnotationsOfWorkloadAndNamespace(t *testing.T) {
@@ -55,14 +55,14 @@ func TestAnnotationsOfWorkloadAndNamespace(t *testing.T) {
 		name, namespace string
 		workload        []string
 		want            []string
-		said            []string
+		events          []string
 	}{
-		{name: "no one"},
+		{name: "neither"},
 		{name: "the workload", workload: []string{keep, zones}, want: []string{"a1x=-2", "b1x=-1", "a2x=-1"}},
 		{name: "its namespace", namespace: zones, want: []string{"a1x=-2", "b1x=-1", "a2x=-1"}},
-		{name: "the workload asks not to", namespace: zones, workload: []string{keep, ""}},
-		{name: "the workload asks for other domains", namespace: zones, workload: []string{keep, "rack.example/name"}},
-		{name: "what is no label", workload: []string{keep, "zone a"}, said: []string{eventInvalid}},
+		{name: "the workload opts out", namespace: zones, workload: []string{keep, ""}},
+		{name: "the workload names other domains", namespace: zones, workload: []string{keep, "rack.example/name"}},
+		{name: "an invalid label", workload: []string{keep, "zone a"}, events: []string{eventInvalid}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -74,7 +74,7 @@ func TestAnnotationsOfWorkloadAndNamespace(t *testing.T) {
 			w.sync(web)
 			w.sync(web)
 			w.wrote(test.want...)
-			w.said(test.said...)
+			w.expectEvents(test.events...)
 		})
 	}
 }
@@ -87,7 +87,7 @@ func TestBareReplicaSet(t *testing.T) {
 	solo.kind, solo.Name = pacing.ReplicaSet, "solo"
 	w.sync(solo)
 	w.wrote("a1x=-2", "b1x=-1", "a2x=-1")
-	// One that a Deployment adopts is synced with it.
+	// When a Deployment adopts it, it is synced with the Deployment.
 	change(w, &appsv1.ReplicaSet{}, "solo", func(s *appsv1.ReplicaSet) {
 		s.OwnerReferences = []metav1.OwnerReference{*controlledBy(pacing.Deployment, "web")}
 	})
@@ -95,7 +95,7 @@ func TestBareReplicaSet(t *testing.T) {
 	w.sync(solo)
 	w.wrote()
 	if n := len(w.r.notes.Keys()); n != 0 {
-		t.Errorf("%d workloads are remembered", n)
+		t.Errorf("%d workloads have notes", n)
 	}
 }
 
@@ -110,26 +110,26 @@ func TestCostsOfOthersAreKept(t *testing.T) {
 	w.sync(web)
 	w.sync(web)
 	w.wrote("a2x=-2", "b1x=-1")
-	w.said(eventForeign)
-	// Also one that was ours before.
+	w.expectEvents(eventForeign)
+	// A cost that another owner overwrites is kept too.
 	change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) { p.Annotations[corev1.PodDeletionCost] = "-9" })
 	w.sync(web)
 	w.wrote()
-	w.said(eventNoRoom)
+	w.expectEvents(eventNoRoom)
 	change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) { delete(p.Annotations, corev1.PodDeletionCost) })
 	setCost("-1")
 	w.sync(web)
-	w.said()
+	w.expectEvents()
 	w.writes = nil
 	change(w, &corev1.Pod{}, "a1x", func(p *corev1.Pod) { delete(p.Annotations, corev1.PodDeletionCost) })
 	w.sync(web)
-	w.said()
-	setCost("008") // which Kubernetes does not accept
+	w.expectEvents()
+	setCost("008") // invalid for Kubernetes
 	w.sync(web)
-	w.said(eventForeign)
+	w.expectEvents(eventForeign)
 	change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) { p.Annotations[corev1.PodDeletionCost] = "-3" })
 	w.sync(web)
-	w.said(eventNoRoom)
+	w.expectEvents(eventNoRoom)
 }
 
 func TestCostsAreRemovedWithTheAnnotation(t *testing.T) {
@@ -145,7 +145,7 @@ func TestCostsAreRemovedWithTheAnnotation(t *testing.T) {
 	w.sync(web)
 	w.wrote()
 	if n := len(w.r.notes.Keys()); n != 0 {
-		t.Errorf("%d workloads are remembered", n)
+		t.Errorf("%d workloads have notes", n)
 	}
 }
 
@@ -167,10 +167,10 @@ func TestDomainsWithoutAllowanceLast(t *testing.T) {
 	w.sync(web)
 	w.wrote("c1x=-1", "b1x=-1", "a1x=999998", "a2x=999999")
 
-	// For a moment zone b has none, as while a pod of it restarts.
+	// Zone b has no allowance for a moment, as while a pod restarts there.
 	change(w, &v1alpha1.TopologyDisruptionBudget{}, "web", status(1, 0))
 	if after := w.sync(web); after != blockedTime {
-		t.Errorf("it is looked at again after %s", after)
+		t.Errorf("it requeues after %s", after)
 	}
 	w.pass(blockedTime / 2)
 	change(w, &v1alpha1.TopologyDisruptionBudget{}, "web", status(0, 1))
@@ -181,7 +181,7 @@ func TestDomainsWithoutAllowanceLast(t *testing.T) {
 	w.pass(blockedTime)
 	w.sync(web)
 	w.wrote("a1x=-2", "a2x=-1", "b1x=999999")
-	// With broken glass it does not matter, and the order is right again.
+	// Break-glass ends the restriction, and the order is right again.
 	change(w, &v1alpha1.TopologyDisruptionBudget{}, "web", func(b *v1alpha1.TopologyDisruptionBudget) {
 		b.Annotations = map[string]string{v1alpha1.AnnotationBreakGlass: w.clock.Now().Add(time.Hour).Format(time.RFC3339) + " a test"}
 	})
@@ -196,7 +196,7 @@ func TestDomainsWithoutAllowanceLast(t *testing.T) {
 	}
 }
 
-// skewed is a Deployment whose rolling update has left a skew: five pods in a, one in b, none in c.
+// skewed is a Deployment that a rolling update left uneven: five pods in zone a, one in b, none in c.
 func skewed(t *testing.T, annotations ...string) *world {
 	w := newWorld(t)
 	w.deploy(6, append(annotations, v1alpha1.AnnotationKeepSpread, zones)...)
@@ -207,7 +207,7 @@ func skewed(t *testing.T, annotations ...string) *world {
 func TestRepair(t *testing.T) {
 	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
 	if after := w.sync(web); after != quietTime {
-		t.Errorf("it is looked at again after %s", after)
+		t.Errorf("it requeues after %s", after)
 	}
 	if n := w.r.misplaced(); n != 3 {
 		t.Errorf("%d pods are misplaced", n)
@@ -215,32 +215,32 @@ func TestRepair(t *testing.T) {
 	w.pass(quietTime)
 	w.sync(web)
 	w.asked("a1x")
-	w.said(eventRepair)
-	// Nothing while the next one is not there, or is not ready.
+	w.expectEvents(eventRepair)
+	// The repair waits until the replacement exists and is ready.
 	w.pass(time.Hour)
 	w.sync(web)
 	w.asked()
 	w.pods("web-1", "c1x")
 	if after := w.sync(web); after != quietTime {
-		t.Errorf("it is looked at again after %s", after)
+		t.Errorf("it requeues after %s", after)
 	}
 	w.pass(quietTime)
 	w.outcome = requester.Denied
 	if after := w.sync(web); after != repairAgain {
-		t.Errorf("it is looked at again after %s", after)
+		t.Errorf("it requeues after %s", after)
 	}
 	w.outcome = requester.Evicted
 	w.sync(web)
 	w.asked("a2x", "a2x")
-	w.said(eventRepair)
-	// Two of six pods over three zones were evicted: no more, though it is not the best yet.
+	w.expectEvents(eventRepair)
+	// A repair evicts at most two of the six pods over three zones, even if pods remain misplaced.
 	w.pods("web-1", "b3x")
 	w.sync(web)
 	w.pass(time.Hour)
 	w.sync(web)
 	w.sync(web)
 	w.asked()
-	w.said(eventRepairEnds)
+	w.expectEvents(eventRepairEnds)
 	change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { d.Generation++ })
 	w.sync(web)
 	w.pass(quietTime)
@@ -255,7 +255,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// A pod that lands no better than the one before makes the next eviction wait.
+// If a replacement lands no better than the old pod, the next eviction waits.
 func TestRepairBacksOff(t *testing.T) {
 	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
 	w.sync(web)
@@ -266,20 +266,20 @@ func TestRepairBacksOff(t *testing.T) {
 	w.sync(web)
 	w.pass(quietTime)
 	if after := w.sync(web); after != repairBackoff-quietTime {
-		t.Errorf("it is looked at again after %s", after)
+		t.Errorf("it requeues after %s", after)
 	}
-	// Nor does a change of the replicas make it land better, as by an autoscaler.
+	// A new generation, as after an autoscaler's change, does not end the wait.
 	change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { d.Generation++ })
 	w.sync(web)
 	w.asked()
 	w.pass(repairBackoff)
 	w.sync(web)
 	if len(w.requests) != 1 {
-		t.Errorf("evictor was asked for %q", w.requests)
+		t.Errorf("requested evictions are %q", w.requests)
 	}
 }
 
-// A cache that still has the pod that was evicted says nothing about the one that replaces it.
+// While the cache still has the evicted pod, the repair waits.
 func TestRepairWaitsForTheEvictedPod(t *testing.T) {
 	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
 	w.sync(web)
@@ -288,7 +288,7 @@ func TestRepairWaitsForTheEvictedPod(t *testing.T) {
 	w.sync(web)
 	for range 3 {
 		if after := w.sync(web); after != repairAgain {
-			t.Errorf("it is looked at again after %s", after)
+			t.Errorf("it requeues after %s", after)
 		}
 	}
 	w.asked("a1x")
@@ -351,7 +351,7 @@ func TestNoRepair(t *testing.T) {
 	}
 }
 
-// An eviction that waits for its turn is withdrawn when it would help no more.
+// A waiting eviction is withdrawn when it no longer helps.
 func TestRepairIsWithdrawn(t *testing.T) {
 	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
 	w.sync(web)
@@ -366,8 +366,7 @@ func TestRepairIsWithdrawn(t *testing.T) {
 	w.asked("not a1x")
 }
 
-// While a scale-down that budgets bound says which pods go next, no cost is written or removed, until the last of these pods has gone or
-// its time is over.
+// While a paced scale-down marks pods, no cost is written or removed, until the last of them is gone or its time is over.
 func TestPacedScaleDownsGoFirst(t *testing.T) {
 	for _, asked := range []string{zones, ""} {
 		w := newWorld(t)
@@ -381,12 +380,12 @@ func TestPacedScaleDownsGoFirst(t *testing.T) {
 			})
 		}
 		if got := w.sync(web); got != 2*time.Minute {
-			t.Errorf("asked for %q, the next look is after %s", asked, got)
+			t.Errorf("with the key %q, it requeues after %s", asked, got)
 		}
 		w.wrote()
 		w.delete("b2x")
 		if got := w.sync(web); got != time.Minute {
-			t.Errorf("asked for %q, without one the next look is after %s", asked, got)
+			t.Errorf("with the key %q and one pod left, it requeues after %s", asked, got)
 		}
 		w.wrote()
 		w.clock.SetTime(w.clock.Now().Add(time.Minute))
@@ -395,19 +394,19 @@ func TestPacedScaleDownsGoFirst(t *testing.T) {
 		case asked == "":
 			w.wrote("b1x=")
 		case len(w.writes) == 0:
-			t.Error("after it, no cost is written")
+			t.Error("after the scale-down, no cost is written")
 		}
 		pod := &corev1.Pod{}
 		if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "b1x"}, pod); err != nil {
 			t.Fatal(err)
 		}
 		if until, found := pod.Annotations[v1alpha1.AnnotationGoesUntil]; found && asked == "" {
-			t.Errorf("it goes until %s", until)
+			t.Errorf("the mark until %s stays", until)
 		}
 	}
 }
 
-// turn is a limiter that does something while a write waits for its turn.
+// turn is a limiter that runs a function while a write waits.
 type turn struct {
 	flowcontrol.RateLimiter
 	meanwhile func()
@@ -418,7 +417,7 @@ func (t turn) Wait(context.Context) error {
 	return nil
 }
 
-// A scale-down that begins while a write waits for its turn comes first.
+// A scale-down that begins while a write waits takes precedence.
 func TestPacedScaleDownsBeginMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	w.deploy(3, v1alpha1.AnnotationKeepSpread, zones)
@@ -432,7 +431,7 @@ func TestPacedScaleDownsBeginMeanwhile(t *testing.T) {
 	w.wrote()
 }
 
-// While a rollout says which pod goes next, nothing is written to the pods of its Deployment, and its mark stays.
+// While a rollout marks a pod, nothing is written to the pods of its Deployment, and the mark stays.
 func TestRolloutsGoFirst(t *testing.T) {
 	for _, asked := range []string{zones, ""} {
 		w := newWorld(t)
@@ -447,12 +446,12 @@ func TestRolloutsGoFirst(t *testing.T) {
 		change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) { p.Annotations = nil })
 		w.sync(web)
 		if (len(w.writes) > 0) != (asked != "") {
-			t.Errorf("asked for %q, after the rollout written is %q", asked, w.writes)
+			t.Errorf("with the key %q, %q is written after the rollout", asked, w.writes)
 		}
 	}
 }
 
-// lists is how often all nodes were read since the last look.
+// lists compares how often all nodes were read since the last call.
 func (w *world) lists(want int) {
 	w.t.Helper()
 	if w.nodeLists != want {
@@ -461,7 +460,7 @@ func (w *world) lists(want int) {
 	w.nodeLists = 0
 }
 
-// Nodes are read again when they change, not in each sync.
+// Nodes are read when they change, not in each sync.
 func TestNodesAreReadWhenTheyChange(t *testing.T) {
 	w := skewed(t)
 	for range 5 {
@@ -486,7 +485,7 @@ func TestNodesAreReadWhenTheyChange(t *testing.T) {
 	}
 }
 
-// Workloads whose repairs are denied share what was read of nodes for a while.
+// Workloads with denied repairs share a reading of the nodes for a while.
 func TestDeniedRepairsReadNodesSeldom(t *testing.T) {
 	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
 	w.outcome = requester.Denied
@@ -498,7 +497,7 @@ func TestDeniedRepairsReadNodesSeldom(t *testing.T) {
 		w.pass(repairAgain)
 	}
 	if len(w.requests) != 8 {
-		t.Errorf("evictor was asked for %q", w.requests)
+		t.Errorf("requested evictions are %q", w.requests)
 	}
 	w.lists(2)
 }
@@ -514,7 +513,7 @@ func (s slowNodes) List(ctx context.Context, list client.ObjectList, options ...
 	return s.Reader.List(ctx, list, options...)
 }
 
-// A live reading of the nodes ends after a while. Until then only other repairs wait for it, not syncs or the informer.
+// A live reading of the nodes has a deadline. Other repairs wait for it, but not syncs or the informer.
 func TestSlowReadingOfNodes(t *testing.T) {
 	w := skewed(t)
 	c, err := w.r.read(t.Context(), web)
@@ -523,7 +522,7 @@ func TestSlowReadingOfNodes(t *testing.T) {
 	}
 	w.r.nodes.live = slowNodes{w.client, func(ctx context.Context) {
 		if _, bounded := ctx.Deadline(); !bounded {
-			t.Error("it may take for ever")
+			t.Error("the reading has no deadline")
 		}
 		done := make(chan error)
 		go func() {
@@ -537,7 +536,7 @@ func TestSlowReadingOfNodes(t *testing.T) {
 				t.Error(err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Error("the domains of a workload wait for it")
+			t.Error("the domains of a workload wait for the reading")
 		}
 	}}
 	if found, err := w.r.nodes.usableDomainsOf(t.Context(), c); err != nil || len(found) != 3 {

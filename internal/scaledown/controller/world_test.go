@@ -27,21 +27,21 @@ import (
 	"vicinity.dev/vicinity/internal/scaledown/spread"
 )
 
-// world is an API server, an evictor and a reconciler that works on them, a sync at a time.
+// world is an API server, an evictor and a reconciler.
 type world struct {
 	t        testing.TB
 	client   client.WithWatch
 	clock    *clocktesting.FakePassiveClock
 	recorder *events.FakeRecorder
 	r        *reconciler
-	// writes are the patches of pods since the last look, in order.
+	// writes has the patches of pods since the last check, in order.
 	writes []string
-	// outcome is what the evictor answers; requests are what it was asked for.
+	// outcome is the evictor's answer. requests has the pods of its requests.
 	outcome  requester.State
 	requests []string
-	// lags has pods that were evicted stay in the cache.
+	// lags keeps evicted pods in the cache.
 	lags bool
-	// nodeLists is how often all nodes were read.
+	// nodeLists counts the readings of all nodes.
 	nodeLists int
 }
 
@@ -150,7 +150,7 @@ func controlledBy(k pacing.Kind, uid string) *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: "apps/v1", Kind: string(k), Name: uid, UID: types.UID(uid), Controller: new(true)}
 }
 
-// deploy makes a Deployment of one ReplicaSet of its name.
+// deploy creates a Deployment with one ReplicaSet.
 func (w *world) deploy(replicas int32, annotations ...string) {
 	w.t.Helper()
 	w.create(&appsv1.Deployment{ObjectMeta: meta("web", "web", nil, annotations...), Spec: appsv1.DeploymentSpec{Replicas: &replicas}})
@@ -162,13 +162,13 @@ func (w *world) set(name string, replicas int32, owner *metav1.OwnerReference, a
 	w.create(&appsv1.ReplicaSet{ObjectMeta: meta(name, name, owner, annotations...), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}})
 }
 
-// pods makes ready pods of a ReplicaSet, each on a node: its name is that of the node and a letter.
+// pods creates ready pods of a ReplicaSet. The name of a pod is that of its node and a letter.
 func (w *world) pods(set string, names ...string) {
 	w.t.Helper()
 	w.run(set, corev1.ConditionTrue, names)
 }
 
-// unready is pods with pods that are not ready.
+// unready is like pods, but the pods are not ready.
 func (w *world) unready(set string, names ...string) {
 	w.t.Helper()
 	w.run(set, corev1.ConditionFalse, names)
@@ -185,7 +185,7 @@ func (w *world) run(set string, ready corev1.ConditionStatus, names []string) {
 	}
 }
 
-// sync syncs until nothing is to be done at once, and returns when to look again.
+// sync syncs until no write is pending, and returns the time to the next sync.
 func (w *world) sync(of workload) time.Duration {
 	w.t.Helper()
 	for range 20 {
@@ -201,11 +201,11 @@ func (w *world) sync(of workload) time.Duration {
 	return 0
 }
 
-// wrote compares what was written since the last look.
+// wrote compares the writes since the last check.
 func (w *world) wrote(want ...string) {
 	w.t.Helper()
 	if !slices.Equal(w.writes, want) {
-		w.t.Errorf("written is %q, want %q", w.writes, want)
+		w.t.Errorf("writes are %q, want %q", w.writes, want)
 	}
 	w.writes = nil
 }
@@ -213,13 +213,13 @@ func (w *world) wrote(want ...string) {
 func (w *world) asked(want ...string) {
 	w.t.Helper()
 	if !slices.Equal(w.requests, want) {
-		w.t.Errorf("evictor was asked for %q, want %q", w.requests, want)
+		w.t.Errorf("requested evictions are %q, want %q", w.requests, want)
 	}
 	w.requests = nil
 }
 
-// said compares the reasons of events since the last look.
-func (w *world) said(want ...string) {
+// expectEvents compares the reasons of events since the last check.
+func (w *world) expectEvents(want ...string) {
 	w.t.Helper()
 	var got []string
 	for {
@@ -238,7 +238,7 @@ func (w *world) said(want ...string) {
 
 func (w *world) pass(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
 
-// spread is what package spread is given.
+// spread returns the input of package spread.
 func (w *world) spread() []spread.Pod {
 	w.t.Helper()
 	c, err := w.r.read(w.t.Context(), web)

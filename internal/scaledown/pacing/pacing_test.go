@@ -27,12 +27,12 @@ import (
 
 var now = time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
 
-// books is a ledger with one budget, which covers all pods.
+// books is a ledger with one budget that covers all pods.
 type books struct {
 	pods []*corev1.Pod
-	// later, if not nil, are the pods from the second look on.
+	// later, if not nil, replaces pods after the first reading.
 	later []*corev1.Pod
-	// forecast is how many pods may go, and denied are those whose eviction is refused all the same.
+	// forecast is how many pods may go. Evictions of the denied pods are refused despite it.
 	forecast int
 	denied   []string
 
@@ -77,7 +77,7 @@ func (b *books) Covering(string, map[string]string) []types.NamespacedName {
 	return []types.NamespacedName{{Name: "budget"}}
 }
 
-// held are the pods whose evictions are reserved.
+// held returns the pods with reservations.
 func (b *books) held() []string {
 	var names []string
 	for name := range b.reserved {
@@ -87,7 +87,7 @@ func (b *books) held() []string {
 	return names
 }
 
-// podOf is a pod of a workload, ready on a node of its own and as old as all others.
+// podOf is a pod of a workload. It is ready, has its own node, and is as old as all others.
 func podOf(kind Kind, i int, changes ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -150,8 +150,8 @@ func TestAsk(t *testing.T) {
 		denial   string
 		err      bool
 		reserved []string
-		costs    map[string]string // that were written
-		marked   []string          // pods, nil for whichever
+		costs    map[string]string // written costs
+		marked   []string          // marked pods, nil if any will do
 	}{
 		"the highest ordinals": {
 			kind: StatefulSet, pods: []*corev1.Pod{podOf(StatefulSet, 0), podOf(StatefulSet, 10), podOf(StatefulSet, 9)}, forecast: 1,
@@ -182,7 +182,7 @@ func TestAsk(t *testing.T) {
 			kind: StatefulSet, pods: []*corev1.Pod{podOf(StatefulSet, 0)}, forecast: 9,
 			question: Question{Workload: workloadOf(StatefulSet, 3), Wanted: 1}, want: 1,
 		},
-		"equal pods are told apart by a cost": {
+		"a cost separates equal pods": {
 			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1), podOf(ReplicaSet, 2)}, forecast: 1,
 			question: Question{Workload: workloadOf(ReplicaSet, 3), Wanted: 1}, want: 2, denial: "used up", reserved: []string{"?"}, costs: map[string]string{"?": "-1"},
 		},
@@ -238,7 +238,7 @@ func TestAsk(t *testing.T) {
 				b.WithObjects(set)
 			}
 			live := b.Build()
-			for _, pod := range test.pods { // with the version that is stored
+			for _, pod := range test.pods { // sets the resource version
 				if err := live.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil {
 					t.Fatal(err)
 				}
@@ -287,7 +287,7 @@ func goesUntil(at string) func(*corev1.Pod) {
 	}
 }
 
-// Pods that were let through keep the marks by which they go, as long as they are there.
+// Reserved pods keep their marks and costs while they exist.
 func TestHoldKeepsMarks(t *testing.T) {
 	const soon, over = "2026-01-02T15:00:20Z", "2026-01-02T14:59:20Z"
 	pods := []*corev1.Pod{
@@ -311,7 +311,7 @@ func TestHoldKeepsMarks(t *testing.T) {
 	}
 }
 
-// storedPods are an API server with pods, which get the version that is stored.
+// storedPods stores pods in a fake API server, and sets their resource versions.
 func storedPods(t *testing.T, pods []*corev1.Pod) client.Client {
 	t.Helper()
 	b := fake.NewClientBuilder()
@@ -327,7 +327,7 @@ func storedPods(t *testing.T, pods []*corev1.Pod) client.Client {
 	return live
 }
 
-// A pod that comes to rank before those that were reserved, while these are marked, would go in their place.
+// While pods are marked, another pod may come to rank before them. The ReplicaSet would delete that one instead.
 func TestAskDetectsOtherPods(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		pods := []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1), podOf(ReplicaSet, 2)}
@@ -357,8 +357,8 @@ func setOf(name string, replicas int32) *appsv1.ReplicaSet {
 	}
 }
 
-// FuzzAnnotations reads what people write on workloads and pods: numbers are those that Kubernetes reads too, a mode that is not known
-// denies, and nothing holds a deletion cost for longer than a Pacer would.
+// FuzzAnnotations reads arbitrary annotations: numbers are valid for Kubernetes, an unknown mode denies, and no mark lasts longer than a
+// Pacer's.
 func FuzzAnnotations(f *testing.F) {
 	for _, text := range []string{"", "3", "-3", "+3", "03", "0", "2147483648", "-2147483648", "Clamp", "Deny", "Annotated", "2026-01-02T15:04:05Z", "2026-01-02T15:06:05+00:01", "9999-12-31T23:59:59Z"} {
 		f.Add(text, text)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// parse reads pods as SET/DOMAIN/NODE=COST, with an ! for a cost that another owner set.
+// parse reads pods as SET/DOMAIN/NODE=COST. An ! marks the cost of another owner.
 func parse(text string) []Pod {
 	var pods []Pod
 	for i, field := range strings.Fields(text) {
@@ -45,15 +45,15 @@ func TestPlan(t *testing.T) {
 		{name: "the order of nodes alone is wrong", pods: "s/a/1=-1 s/a/1=-2 s/a/2=-3 s/b/1=-1 s/b/2=-2 s/b/3=-3", want: "p0=-3 p2=-1"},
 		{name: "an order that is right with other costs", pods: "s/a/1=7 s/a/2=40 s/b/1=50"},
 		{name: "an order that depends on luck", pods: "s/a/1=7 s/a/2=40 s/b/1=7", want: "p0=-2 p2=-1 p1=-1"},
-		{name: "a pod that comes", pods: "s/a/1=-1 s/a/2=-2 s/b/1=-1 s/b/2", want: "p3=-2"},
-		{name: "a pod that went", pods: "s/a/2=-2 s/a/3=-3 s/b/1=-1 s/b/2=-2", want: "p1=-1"},
+		{name: "a new pod", pods: "s/a/1=-1 s/a/2=-2 s/b/1=-1 s/b/2", want: "p3=-2"},
+		{name: "a deleted pod", pods: "s/a/2=-2 s/a/3=-3 s/b/1=-1 s/b/2=-2", want: "p1=-1"},
 		{name: "pods of another ReplicaSet lie below", pods: "old/a/1 old/b/1 new/a/2", want: "p0=-2 p1=-1"},
 		{name: "domains without allowance last", pods: "s/a/1=-1 s/a/2=-2 s/b/1=-1", blocked: "a", want: "p1=999998 p0=999999"},
 		{name: "no domain has an allowance", pods: "s/a/1=-1 s/a/2=-2", blocked: "a"},
 		{name: "a low cost of another owner", pods: "s/a/1=-9! s/b/1 s/b/2", want: "p1=990 p2=991"},
 		{name: "a high cost of another owner", pods: "s/a/1=9! s/b/1 s/b/2 s/a/2", want: "p3=-2 p1=-2 p2=-1"},
 		{name: "no room", pods: "s/a/1=-1! s/b/1 s/b/2 s/c/1=1!", want: "crowded s"},
-		{name: "no room for what is withheld", pods: fmt.Sprintf("s/a/1=%d! s/b/1 s/b/2", math.MaxInt32), blocked: "b", want: "crowded s"},
+		{name: "no room for withheld pods", pods: fmt.Sprintf("s/a/1=%d! s/b/1 s/b/2", math.MaxInt32), blocked: "b", want: "crowded s"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pods := parse(test.pods)
@@ -77,7 +77,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// One difference at a time, the pod that goes first in front, as ReplicaSets of Kubernetes 1.37 do.
+// Each case has one difference, and the pod that ReplicaSets of Kubernetes 1.37 delete first in front.
 func TestRanking(t *testing.T) {
 	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
 	base := Pod{Name: "a", Set: "s", Node: "n", Domain: "d", Phase: Running, Ready: true, UID: "m", ReadySince: ago(100), Created: ago(100)}

@@ -13,7 +13,7 @@ import (
 
 var now = time.Unix(1_000_000, 0)
 
-// drawPod makes a pod that can be anywhere in any state.
+// drawPod draws a pod in any domain and state.
 func drawPod(t *rapid.T, number, sets, domains int) Pod {
 	p := Pod{
 		Name: fmt.Sprintf("p%d", number), Set: fmt.Sprintf("s%d", rapid.IntRange(1, sets).Draw(t, "set")),
@@ -75,7 +75,7 @@ func occupied(pods []Pod) occupancy {
 	return o
 }
 
-// partOf is when a pod goes within its class by what comes before the spread.
+// partOf ranks a pod within its class by the rules that precede the spread.
 func partOf(p *Pod) int {
 	switch {
 	case p.Foreign && p.Cost < 0:
@@ -88,15 +88,14 @@ func partOf(p *Pod) int {
 	return 1
 }
 
-// Each pod that a ReplicaSet deletes by its own ranking is of the fullest domain, and there of the fullest
-// node, of those among which there is a choice.
+// A ReplicaSet always deletes a pod of the fullest domain, and there of the fullest node, among the pods that rank equal otherwise.
 func TestEachPodThatGoesIsOfTheFullestDomain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pods := drawPods(t, 16)
 		plan := NewPlan(pods)
 		write(t, pods, plan)
 		if again := NewPlan(pods); len(again.Changes) > 0 {
-			t.Fatalf("what has been written is written again: %v", again.Changes)
+			t.Fatalf("a second plan changes costs again: %v", again.Changes)
 		}
 		set := rapid.SampledFrom([]string{"s1", "s2"}).Draw(t, "removed from")
 		if slices.Contains(plan.Crowded, set) {
@@ -128,8 +127,7 @@ func TestEachPodThatGoesIsOfTheFullestDomain(t *testing.T) {
 	})
 }
 
-// squares is less for a spread that is better: it is the least for the one that is best by any measure, as the
-// largest domain or the difference to the smallest.
+// squares is smaller for a more even spread.
 func squares(counts map[string]int) int {
 	sum := 0
 	for _, n := range counts {
@@ -138,7 +136,7 @@ func squares(counts map[string]int) int {
 	return sum
 }
 
-// However many pods go, no other choice of as many would have left a better spread.
+// However many pods go, no other choice would leave a more even spread.
 func TestEveryPrefixLeavesTheBestSpread(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pods := drawPods(t, 10)
@@ -158,7 +156,7 @@ func TestEveryPrefixLeavesTheBestSpread(t *testing.T) {
 				after[order[i].Domain]--
 			}
 		}
-		// Pods that have to go, and those among which there is a choice.
+		// fixed counts the pods that must go. choice has those of the last class.
 		last, fixed := classOf(&order[n-1]), 0
 		var choice []Pod
 		base := maps.Clone(counts)
@@ -191,8 +189,8 @@ func TestEveryPrefixLeavesTheBestSpread(t *testing.T) {
 	})
 }
 
-// While pods come and go, at most one cost is written for each, one more for each tier of its domain above, and those of
-// the pods of the domain that are of the other ReplicaSet.
+// For each pod that comes or goes, few costs are written: one for it, one per higher tier of its domain, and those of the other
+// ReplicaSet's pods in the domain.
 func TestFewCostsAreWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.IntRange(1, 30).Draw(t, "nodes of a domain")
@@ -232,7 +230,7 @@ func TestFewCostsAreWritten(t *testing.T) {
 	})
 }
 
-// tiersOf is how many pods the fullest node of a domain has.
+// tiersOf returns how many pods the fullest node of a domain has.
 func tiersOf(pods []Pod, domain string) int {
 	most := 0
 	for node, n := range occupied(pods).nodes {
@@ -243,8 +241,7 @@ func tiersOf(pods []Pod, domain string) int {
 	return most
 }
 
-// A repair ends with the best spread where the pods that come land in the emptiest domain, and takes as many
-// evictions as there are misplaced pods.
+// If new pods land in the emptiest domain, a repair ends with an even spread. It evicts each misplaced pod once.
 func TestRepairsEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		domains := []string{"d1", "d2", "d3"}[:rapid.IntRange(1, 3).Draw(t, "domains")]
@@ -272,7 +269,7 @@ func TestRepairsEnd(t *testing.T) {
 	})
 }
 
-// difference is how many more pods the fullest of some domains has than the emptiest.
+// difference returns how many more pods the fullest domain has than the emptiest.
 func difference(counts map[string]int, domains []Place) int {
 	fullest, emptiest := 0, 0
 	for i, domain := range domains {
@@ -293,7 +290,7 @@ func drawPlaces(t *rapid.T) []Place {
 	return places
 }
 
-// However far a StatefulSet is scaled, its pods are spread as evenly as can be, whatever its first ordinal is.
+// The pods of a StatefulSet stay evenly spread at any scale, whatever its first ordinal is.
 func TestEveryNumberOfOrdinalsIsSpread(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		places, counts := drawPlaces(t), map[string]int{}
@@ -310,7 +307,7 @@ func TestEveryNumberOfOrdinalsIsSpread(t *testing.T) {
 	})
 }
 
-// While domains are lost, only their own ordinals are in others, and all are spread over these as evenly as can be.
+// While domains are lost, only their ordinals move. All ordinals stay evenly spread over the other domains.
 func TestOnlyOrdinalsOfLostDomainsMove(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := drawPlaces(t)

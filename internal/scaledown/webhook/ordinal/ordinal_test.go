@@ -86,7 +86,7 @@ func judgeOf(objects ...client.Object) judge {
 	return judge{nodes: &recentNodes{live: live, clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0))}, live: live, log: logr.Discard()}
 }
 
-// patched is a pod as the API server makes it of a patch.
+// patched applies a patch to a pod, as the API server does.
 func patched(t *testing.T, pod *corev1.Pod, patch []byte) *corev1.Pod {
 	t.Helper()
 	text, err := json.Marshal(pod)
@@ -109,7 +109,7 @@ func patched(t *testing.T, pod *corev1.Pod, patch []byte) *corev1.Pod {
 	return made
 }
 
-// required are the zones that a pod has to be in by its terms, "" for a term that says nothing of zones.
+// required has the zone that each required term names, "" for a term without one.
 func required(pod *corev1.Pod) (zones []string) {
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil || pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil
@@ -249,7 +249,7 @@ func TestPodsAreGivenADomain(t *testing.T) {
 	}
 }
 
-// Pods that are made at once share a read of the nodes, and later ones see what has become of them.
+// Pods created at once share one reading of the nodes. Later pods see newer nodes.
 func TestNodesAreReadAgain(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	live := fake.NewClientBuilder().WithObjects(node("n1", "a")).Build()
@@ -271,7 +271,7 @@ func TestNodesAreReadAgain(t *testing.T) {
 	}
 }
 
-// A reading of the nodes ends, since it holds the lock that other reviews wait for.
+// A reading of the nodes has a deadline, because other reviews wait for its lock.
 func TestReadingOfNodesIsBounded(t *testing.T) {
 	live := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 		List: func(ctx context.Context, _ client.WithWatch, _ client.ObjectList, _ ...client.ListOption) error {

@@ -28,7 +28,7 @@ import (
 	"vicinity.dev/vicinity/internal/scaledown/pacing"
 )
 
-// written returns a cluster with a StatefulSet of nine replicas and the ConfigMap of records, which holds data.
+// written is a cluster with a StatefulSet of nine replicas and the ConfigMap of records.
 func written(t *testing.T, data map[string]string) client.Client {
 	t.Helper()
 	return fake.NewClientBuilder().WithObjects(
@@ -41,7 +41,7 @@ func aRecord(replicas int32, wanted *int32) record {
 	return record{Request: "1", Kind: pacing.StatefulSet, Namespace: "shop", Name: "db", UID: "set-1", Replicas: replicas, Wanted: wanted}
 }
 
-// state is what the StatefulSet says is wanted of it, and how many records there are.
+// state returns the wanted number of the StatefulSet and the number of records.
 func state(t *testing.T, c client.Client) (wanted string, records int) {
 	t.Helper()
 	var set appsv1.StatefulSet
@@ -56,7 +56,7 @@ func state(t *testing.T, c client.Client) (wanted string, records int) {
 	return set.Annotations[v1alpha1.AnnotationWantedReplicas], len(kept.Data)
 }
 
-// looks has the leader look at the records, and waits for its attempts.
+// looks lets the leader read the records, and waits for its attempts.
 func looks(t *testing.T, leader *records) {
 	t.Helper()
 	if err := errors.Join(leader.look(t.Context()), leader.attempts.Wait()); err != nil {
@@ -64,7 +64,7 @@ func looks(t *testing.T, leader *records) {
 	}
 }
 
-// A process that ends between its answer and the annotations loses no scale-down: the leader goes on with what it has stored.
+// If a process ends before the annotations are written, the leader writes them from the record.
 func TestLeaderGoesOnWithRecords(t *testing.T) {
 	for name, test := range map[string]struct {
 		record record
@@ -95,7 +95,7 @@ func TestLeaderGoesOnWithRecords(t *testing.T) {
 	}
 }
 
-// A write of annotations that conflicts, or a server that does not answer, leaves the record for the next time.
+// After a conflict or a failure, the record stays for the next attempt.
 func TestLeaderRetriesRecords(t *testing.T) {
 	fails := 2
 	c := interceptor.NewClient(written(t, nil).(client.WithWatch), interceptor.Funcs{
@@ -121,8 +121,8 @@ func TestLeaderRetriesRecords(t *testing.T) {
 	}
 }
 
-// A workload whose annotations are not taken, because a webhook hangs or refuses them, holds up no other workload. It is tried again
-// seldom, and is noted in the end.
+// If a webhook hangs on or refuses the annotations of one workload, other workloads are not delayed. The write is retried at longer
+// intervals until it succeeds.
 func TestRecordsDoNotDelayOneAnother(t *testing.T) {
 	for name, fail := range map[string]func(context.Context) error{
 		"hangs":   func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
@@ -182,7 +182,7 @@ func testFailingRecord(t *testing.T, fail func(context.Context) error) {
 	work.Wait()
 }
 
-// Of two records of a workload the newer one counts, whoever stored it.
+// The newer record of a workload counts, whichever process stored it.
 func TestNewerRecordCounts(t *testing.T) {
 	c := written(t, nil)
 	kept := newRecords(c, c, system, logr.Discard())
@@ -206,8 +206,8 @@ func TestNewerRecordCounts(t *testing.T) {
 	}
 }
 
-// A HorizontalPodAutoscaler writes the scale with the version of the workload that it has read, and no write conflicts: the leader
-// notes what is wanted only after the write is stored. In each step, it looks between the webhook's answer and that.
+// A HorizontalPodAutoscaler writes the scale with a resource version. No write conflicts, because the leader annotates the workload only
+// after the write is stored. In each step, the leader also looks between the webhook's answer and the write.
 func TestWritesWithAVersionDoNotConflict(t *testing.T) {
 	c := written(t, nil)
 	leader, asks := newRecords(c, c, system, logr.Discard()), &allowing{}
@@ -215,10 +215,10 @@ func TestWritesWithAVersionDoNotConflict(t *testing.T) {
 	for i, step := range []struct {
 		allowed, asked int32
 		given          int32
-		wanted         string // by the annotation afterwards
+		wanted         string // the annotation afterwards
 	}{
 		{allowed: 9, asked: 3, given: 9, wanted: "3"},
-		{allowed: 7, asked: 3, given: 9, wanted: "3"}, // the controller goes on with it
+		{allowed: 7, asked: 3, given: 9, wanted: "3"}, // a step of the controller
 		{allowed: 7, asked: 2, given: 7, wanted: "2"},
 		{allowed: 7, asked: 12, given: 12, wanted: ""},
 		{allowed: 5, asked: 5, given: 5, wanted: ""},
@@ -244,7 +244,7 @@ func TestWritesWithAVersionDoNotConflict(t *testing.T) {
 	}
 }
 
-// judgeScale has the webhook judge a write of the scale.
+// judgeScale lets the webhook judge a write of the scale.
 func judgeScale(t *testing.T, j judge, number int, replicas int32) admission.Verdict {
 	t.Helper()
 	request := &admission.Request{UID: fmt.Sprint(number), Operation: "UPDATE", SubResource: "scale", Namespace: "shop", Name: "db"}
@@ -259,7 +259,7 @@ func pacedNamespaces() client.Reader {
 	return fake.NewClientBuilder().WithObjects(paced(v1alpha1.PaceClamp)).Build()
 }
 
-// What is wanted is noted also where the API server stores the write late, as after a slow webhook of another owner.
+// The wanted number is written even if the API server stores the write late, for example after a slow webhook.
 func TestLateStoredWrite(t *testing.T) {
 	c := written(t, nil)
 	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
@@ -282,7 +282,7 @@ func TestLateStoredWrite(t *testing.T) {
 	}
 }
 
-// A scale-down that is cancelled before the workload says what is wanted does not go on.
+// A scale-down that is cancelled before it is annotated does not continue.
 func TestCancelledScaleDown(t *testing.T) {
 	c := written(t, nil)
 	leader := newRecords(c, c, system, logr.Discard())
@@ -297,7 +297,7 @@ func TestCancelledScaleDown(t *testing.T) {
 	}
 }
 
-// Records that cannot be read, or stand under another workload's key, are deleted without effect.
+// Records that are unreadable or under another workload's key are deleted without effect.
 func TestInvalidRecords(t *testing.T) {
 	c := written(t, map[string]string{"set-1": "{", "set-9": `{"uid":"set-1","kind":"StatefulSet","namespace":"shop","name":"db","replicas":9,"wanted":1}`})
 	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
@@ -311,7 +311,7 @@ func TestInvalidRecords(t *testing.T) {
 	}
 }
 
-// Where what is wanted cannot be stored the write is refused, rather than forgotten later.
+// If the wanted number cannot be stored, the write is denied.
 func TestWriteThatCannotBeRecorded(t *testing.T) {
 	none := interceptor.NewClient(written(t, nil).(client.WithWatch), interceptor.Funcs{
 		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {

@@ -23,7 +23,7 @@ const (
 	user   = "system:serviceaccount:vicinity-system:vicinity-controller"
 )
 
-// allowing lets a workload have no fewer than a number of replicas, and keeps the questions.
+// allowing never allows fewer replicas than a number. It records the questions.
 type allowing struct {
 	replicas int32
 	asked    []pacing.Question
@@ -37,7 +37,7 @@ func (a *allowing) Ask(_ context.Context, q pacing.Question) (pacing.Answer, err
 	return pacing.Answer{Replicas: q.Wanted}, nil
 }
 
-// stored is a StatefulSet of nine replicas, of which fewer may be wanted.
+// stored is a StatefulSet of nine replicas with an optional wanted number.
 func stored(wanted string) *appsv1.StatefulSet {
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "set-1"}, Spec: appsv1.StatefulSetSpec{Replicas: new(int32(9))}}
 	if wanted != "" {
@@ -46,25 +46,25 @@ func stored(wanted string) *appsv1.StatefulSet {
 	return set
 }
 
-// paced is the namespace of the workloads, with a mode.
+// paced is the namespace of the workloads with a mode.
 func paced(mode string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.PaceScaleDown: mode}}}
 }
 
-// A scale-down is refused whole, or has as many pods go as budgets allow, whether the workload or its scale is written.
+// A scale-down is denied, or reduced to what budgets allow, whether the write is to the workload or to its scale.
 func TestScaleDowns(t *testing.T) {
 	for name, test := range map[string]struct {
 		mode              string
 		replicas, allowed int32
-		known             string // what is wanted already
+		known             string // the wanted number before
 		dryRun            bool
 
 		denial  string
-		given   int32 // by the patch, 0 for none
+		given   int32 // replicas of the patch, 0 for no patch
 		warning string
-		whole   bool   // the question
-		unasked bool   // there is none
-		kept    string // the record of a write of the scale: the replicas and what is wanted
+		whole   bool   // Question.Whole
+		unasked bool   // the pacer is not asked
+		kept    string // the record of a write of the scale: the replicas and the wanted number
 	}{
 		"denied":                  {mode: v1alpha1.PaceDeny, replicas: 3, allowed: 8, whole: true, denial: "StatefulSet shop/db may become 8 now, asked for 3. The budget is used up."},
 		"denied, none may go":     {mode: v1alpha1.PaceDeny, replicas: 3, allowed: 9, whole: true, denial: "StatefulSet shop/db may not become smaller than 9 now, asked for 3."},
@@ -105,8 +105,8 @@ func TestScaleDowns(t *testing.T) {
 			if (denial != "") != (test.denial != "") || !strings.Contains(denial, test.denial) {
 				t.Errorf("%s, of the scale %t: the denial is %q", name, ofScale, denial)
 			}
-			if said := strings.Join(verdict.Warnings, ""); (said != "") != (test.warning != "") || !strings.Contains(said, test.warning) {
-				t.Errorf("%s, of the scale %t: the warning is %q", name, ofScale, said)
+			if warning := strings.Join(verdict.Warnings, ""); (warning != "") != (test.warning != "") || !strings.Contains(warning, test.warning) {
+				t.Errorf("%s, of the scale %t: the warning is %q", name, ofScale, warning)
 			}
 			if given := fmt.Sprintf(`"path":"/spec/replicas","value":%d}`, test.given); strings.Contains(string(verdict.Patch), given) != (test.given > 0) {
 				t.Errorf("%s, of the scale %t: the patch is %s", name, ofScale, verdict.Patch)
@@ -124,18 +124,18 @@ func TestScaleDowns(t *testing.T) {
 	}
 }
 
-// The next step is made of a write by the controller that changes nothing, and of no other.
+// Only a write of the controller that changes nothing else becomes the next step.
 func TestNextSteps(t *testing.T) {
 	for name, test := range map[string]struct {
 		user   string
 		change func(*appsv1.StatefulSet)
 		step   bool
 	}{
-		"a write that changes nothing":                {user, func(*appsv1.StatefulSet) {}, true},
-		"one of somebody else":                        {"alice", func(*appsv1.StatefulSet) {}, false},
-		"one that restores a template":                {user, func(s *appsv1.StatefulSet) { s.Spec.Template.Labels = map[string]string{"app": "db"} }, false},
-		"one that takes away what is wanted":          {user, func(s *appsv1.StatefulSet) { s.Annotations = nil }, false},
-		"one that changes what is wanted, and no pod": {user, func(s *appsv1.StatefulSet) { s.Annotations[v1alpha1.AnnotationWantedReplicas] = "2" }, true},
+		"a write that changes nothing": {user, func(*appsv1.StatefulSet) {}, true},
+		"another user":                 {"alice", func(*appsv1.StatefulSet) {}, false},
+		"a changed template":           {user, func(s *appsv1.StatefulSet) { s.Spec.Template.Labels = map[string]string{"app": "db"} }, false},
+		"no wanted number":             {user, func(s *appsv1.StatefulSet) { s.Annotations = nil }, false},
+		"another wanted number":        {user, func(s *appsv1.StatefulSet) { s.Annotations[v1alpha1.AnnotationWantedReplicas] = "2" }, true},
 	} {
 		before := stored("1")
 		object := before.DeepCopy()
@@ -159,7 +159,7 @@ func text(t *testing.T, object any) []byte {
 	return text
 }
 
-// A number that is none is left to the API server, which says so: clamped, it would be a scale-down that nobody asked for.
+// A negative number is left to the API server, which refuses it. The webhook must not turn it into a scale-down.
 func TestNegativeReplicas(t *testing.T) {
 	verdict, err := judge{kind: pacing.Deployment}.judge(t.Context(), &admission.Request{Operation: "UPDATE"}, []byte(`{"spec":{"replicas":-1}}`), []byte(`{"spec":{"replicas":9}}`))
 	if err != nil || verdict.Result != admission.Skipped || verdict.Patch != nil || verdict.Denial != nil {
