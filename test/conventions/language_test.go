@@ -10,9 +10,10 @@ import (
 	"unicode"
 )
 
-// Patterns of sentences that have to be read twice. They are written so that they do not match themselves.
+// Patterns of sentences that have to be read twice. They are written so that they do not match themselves, and do not match
+// http.NoBody.
 var (
-	heavyWords    = regexp.MustCompile(`(?i)\b(no[b]ody|who[e]ver|some[b]ody|is to [b]e|are to [b]e|in v[a]in|those t[h]at|of w[h]ich)\b`)
+	heavyWords    = regexp.MustCompile(`\b([Nn]o[b]ody|(?i:who[e]ver|some[b]ody|is to [b]e|are to [b]e|in v[a]in|those t[h]at|of w[h]ich))\b`)
 	heavyComments = regexp.MustCompile(`(?i)^//\s*(what\s+is|(\w+\s+)?is\s+what)\b`)
 )
 
