@@ -66,7 +66,7 @@ var _ rest.WarningHandlerWithContext = (*warnings)(nil)
 
 // write creates or changes an object, or does so as a dry run. It returns the stored object and the
 // warnings.
-func (w *writer) write(ctx context.Context, resource, object string, options metav1.CreateOptions) (stored *unstructured.Unstructured, said []string, err error) {
+func (w *writer) write(ctx context.Context, resource, object string, options metav1.CreateOptions) (stored *unstructured.Unstructured, texts []string, err error) {
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(object), &u.Object); err != nil {
 		return nil, nil, err

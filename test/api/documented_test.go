@@ -51,7 +51,7 @@ func (s schema) fields(path string, found map[string]string) {
 	}
 }
 
-// row matches the first two cells of a row, of which the first is code.
+// row matches the first two cells of a row whose first cell is code.
 var row = regexp.MustCompile("(?m)^\\| `([a-zA-Z.]+)` \\| *([^|\n]*?) *\\|")
 
 // Every field of a spec is in the document, with its default, and no other. Users read the status with kubectl explain.
@@ -126,9 +126,9 @@ func (w *writer) testExamples(t *testing.T) {
 		case strings.Contains(example[1], "kind: DomainRollout"):
 			resource = "domainrollouts"
 		}
-		_, said, err := w.write(t.Context(), resource, example[1], metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+		_, texts, err := w.write(t.Context(), resource, example[1], metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 		// Kubernetes itself warns about the older annotation.
-		said = slices.DeleteFunc(said, func(text string) bool {
+		texts = slices.DeleteFunc(texts, func(text string) bool {
 			return strings.HasSuffix(text, "please use service.kubernetes.io/topology-mode instead")
 		})
 		if err != nil || len(texts) > 0 {

@@ -192,7 +192,7 @@ func forgetConnections() error {
 }
 
 // newSocket makes a socket with a timeout in the network of this thread.
-func newSocket(patience time.Duration) (int, error) {
+func newSocket(timeout time.Duration) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
@@ -211,8 +211,8 @@ func newSocket(patience time.Duration) (int, error) {
 }
 
 // try opens a connection from the network of this thread, and returns the answer.
-func try(to netip.AddrPort, patience time.Duration) (letter byte, err error) {
-	fd, err := newSocket(patience)
+func try(to netip.AddrPort, timeout time.Duration) (letter byte, err error) {
+	fd, err := newSocket(timeout)
 	if err != nil {
 		return 0, err
 	}
