@@ -85,15 +85,15 @@ func serveDatagrams(t *testing.T, answer func(id string) []byte) netip.AddrPort 
 	return netip.MustParseAddrPort(conn.LocalAddr().String())
 }
 
-// nobody is an address without a listener.
-func nobody(t *testing.T, network string) netip.AddrPort {
+// unusedAddress returns an address without a listener.
+func unusedAddress(t *testing.T, network string) netip.AddrPort {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	// This keeps the port from all others and accepts nothing.
+	// A connected socket keeps the port from other programs and accepts nothing.
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
 	if network == "udp" {
 		dialer.LocalAddr = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
