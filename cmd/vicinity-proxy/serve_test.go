@@ -49,8 +49,8 @@ func TestLackOfIPv6(t *testing.T) {
 
 // The kernel's settings follow the flags. A failure does not end the program.
 func TestSettingsOfTheKernel(t *testing.T) {
-	// What is tried of the kernel is tried in a network of this thread's own, which ends with the
-	// test. Without the right to that nothing is tried.
+	// The test changes settings in a network namespace of its own thread, which ends with the test.
+	// Without the right to create one, it changes nothing.
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil && !errors.Is(err, unix.EPERM) {
 		t.Fatal(err)

@@ -63,9 +63,9 @@ func newCollector(m *memory, now clock.PassiveClock, top int) *collector {
 	return &collector{
 		memory: m, clock: now, top: top,
 		budgets:       prometheus.NewDesc("vicinity_budgets", "TopologyDisruptionBudgets, by whether evictions are checked and by state.", []string{"enforced", "state"}, nil),
-		allowed:       prometheus.NewDesc("vicinity_budget_allowed_disruptions", "Pods that a TopologyDisruptionBudget allows to evict now, for those that allow the least.", one, nil),
-		domainAllowed: prometheus.NewDesc("vicinity_budget_domain_allowed_disruptions", "Pods of a failure domain that a TopologyDisruptionBudget allows to evict now, for those that allow the least.", append(one, "group", "domain"), nil),
-		blocked:       prometheus.NewDesc("vicinity_budget_blocked_seconds", "Time since a TopologyDisruptionBudget last allowed an eviction, for those that allow the least.", one, nil),
+		allowed:       prometheus.NewDesc("vicinity_budget_allowed_disruptions", "Pods that a TopologyDisruptionBudget allows to evict now, for the budgets that allow the fewest.", one, nil),
+		domainAllowed: prometheus.NewDesc("vicinity_budget_domain_allowed_disruptions", "Pods of a failure domain that a TopologyDisruptionBudget allows to evict now, for the budgets that allow the fewest.", append(one, "group", "domain"), nil),
+		blocked:       prometheus.NewDesc("vicinity_budget_blocked_seconds", "Time since a TopologyDisruptionBudget last allowed an eviction, for the budgets that allow the fewest.", one, nil),
 	}
 }
 
