@@ -208,7 +208,7 @@ func (d *demo) deploy(ctx context.Context) error {
 	return nil
 }
 
-// annotate sets annotations of the Service, and removes those that are nil.
+// annotate sets annotations of the Service, and removes an annotation whose value is nil.
 func (d *demo) annotate(ctx context.Context, annotations map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {

@@ -23,8 +23,8 @@ func newLabLoadCommand(s command.Streams, f *labFlags) *cobra.Command {
 endpoints answer, the share that stays in its zone, latency and failures. A failure is a
 request that was refused, reset, timed out, cut short, or answered by another Service.
 
-It sends from pods with the image lab/client in the Service's namespace, or from those that
---selector finds, without their own programs. The endpoints must be pods with the image
+It sends from pods with the image lab/client in the Service's namespace, or from pods that
+match --selector, without their own programs. The endpoints must be pods with the image
 lab/echo.
 
 The exit code is 1 when a request failed.`,

@@ -74,7 +74,7 @@ func (b budget) madeAt(before budget) (at time.Time) {
 	return at
 }
 
-// World is what a check needs beside the history.
+// World has the facts that Check needs beside the history.
 type World struct {
 	// Domains maps nodes to domains. Other nodes are not covered.
 	Domains map[string]string

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// update is the history of two pods in each of two domains, some of which are evicted and replaced.
+// update is the history of two pods in each of two domains. Some pods are evicted and replaced.
 type update struct {
 	events  []event
 	version uint64

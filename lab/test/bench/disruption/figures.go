@@ -81,7 +81,7 @@ func (f *figures) others(row func(what, measured, aim string)) {
 	row("  kubectl drain gave up, a zone at a time", fmt.Sprint(f.byZone.GaveUp), "0")
 	row("  zones down at the same time, at most", fmt.Sprint(f.byZone.Report.Disturbed), "1")
 	refusals, perRefusal := f.refusals()
-	row(fmt.Sprintf("drainers of %d nodes ask every second in vain", nodes), fmt.Sprintf("%.0f refusals a second", refusals), "")
+	row(fmt.Sprintf("drainers of %d nodes ask every second and are refused", nodes), fmt.Sprintf("%.0f refusals a second", refusals), "")
 	row("  until refused: p50, p99", meter.FormatMilliseconds(meter.Quantile(f.retry.Times, 0.5))+", "+meter.FormatMilliseconds(meter.Quantile(f.retry.Times, 0.99)), "")
 	row("  not answered in time", fmt.Sprint(f.retry.Failed), "0")
 	row("  API calls for each, writes in all", fmt.Sprintf("%.2f, %d", perRefusal, f.retry.Writes), "")

@@ -182,8 +182,8 @@ func medians(all []time.Duration) string {
 	return strings.Join(text, ", ")
 }
 
-// connected is pair for connections, with the number of those that took so long that a packet must
-// have been lost.
+// connected is pair for connections. It also counts connections that took so long that a packet
+// must have been lost.
 func connected(times []time.Duration) string {
 	text := fmt.Sprintf("%.1f µs, %.1f µs", meter.Microseconds(meter.Quantile(times, 0.5)), meter.Microseconds(meter.Quantile(times, 0.99)))
 	late := 0
