@@ -100,8 +100,7 @@ func TestSyncsThatHang(t *testing.T) {
 	alive(true)
 }
 
-// errEnding is what the API server answers where something is to be made in a namespace
-// that is being deleted.
+// errEnding is the answer of the API server to a create in a namespace that is being deleted.
 var errEnding = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
 	Message: "unable to create new content in namespace shop because it is being terminated",

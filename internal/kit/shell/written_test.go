@@ -48,7 +48,7 @@ func TestOverlay(t *testing.T) {
 		{name: "created and shown", wrote: "b/2/9", cached: "b/2/9", want: "b/2/9"},
 		{name: "updated and not shown", wrote: "b/2/10", cached: "b/2/9", want: "b/2/10", pending: true},
 		{name: "updated and changed since", wrote: "b/2/9", cached: "b/2/10", want: "b/2/10"},
-		{name: "made anew by somebody", wrote: "b/2/10", cached: "b/3/9", want: "b/3/9"},
+		{name: "created again by another program", wrote: "b/2/10", cached: "b/3/9", want: "b/3/9"},
 		{name: "deleted and shown", deleted: "b/2/9", cached: "a/1/8 b/2/9", want: "a/1/8", pending: true},
 		{name: "deleted and not shown", deleted: "b/2/9", cached: "a/1/8", want: "a/1/8"},
 		{name: "deleted, and another of its name", deleted: "b/2/9", cached: "b/3/10", want: "b/3/10"},

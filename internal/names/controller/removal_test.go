@@ -21,8 +21,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// pages is an API server that has PodLocators and returns two at a time, as one may that is
-// asked for more.
+// pages is an API server that has PodLocators. It returns two at a time, fewer than the limit of
+// a request, as an API server may.
 type pages struct {
 	client.Reader
 	client.Writer

@@ -178,7 +178,7 @@ func agrees(t *rapid.T) {
 			}
 		},
 	})
-	// What is deleted leaves nothing behind.
+	// An index whose nodes and pods are deleted is empty.
 	for name := range m.nodes {
 		x.DeleteNode(name)
 	}
