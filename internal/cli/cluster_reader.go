@@ -157,7 +157,7 @@ func convertTo[T any](object *unstructured.Unstructured) (*T, error) {
 	return item, nil
 }
 
-// autoscalers returns the names of those that scale the pods of a Service.
+// autoscalers returns the names of the HorizontalPodAutoscalers that scale the pods of a Service.
 func (r *clusterReader) autoscalers(ctx context.Context, service *corev1.Service) ([]string, error) {
 	const consequence = "whether an autoscaler sets the number of endpoints is unknown"
 	if len(service.Spec.Selector) == 0 {

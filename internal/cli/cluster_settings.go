@@ -37,8 +37,8 @@ func (r *clusterReader) controller(ctx context.Context) (*appsv1.Deployment, err
 	return controller, err
 }
 
-// webhookConfigurations returns Vicinity's webhook configurations, and those that it could read
-// together with an error.
+// webhookConfigurations returns Vicinity's webhook configurations. With an error it returns the ones
+// that it could read.
 func (r *clusterReader) webhookConfigurations(ctx context.Context) ([]inspect.WebhookConfiguration, error) {
 	api := r.typed.AdmissionregistrationV1()
 	options := metav1.ListOptions{LabelSelector: inspect.PartSelector}

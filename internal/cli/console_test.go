@@ -20,13 +20,13 @@ func (c *fakeCluster) serveConsole(t *testing.T, args ...string) *url.URL {
 	reader, writer := io.Pipe()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan int, 1)
-	var said bytes.Buffer
-	cmd := newConsoleCommand(command.Streams{In: strings.NewReader(""), Out: writer, Err: &said}, c.connect)
+	var stderr bytes.Buffer
+	cmd := newConsoleCommand(command.Streams{In: strings.NewReader(""), Out: writer, Err: &stderr}, c.connect)
 	go func() { ended <- command.Execute(ctx, cmd, args) }()
 	t.Cleanup(func() {
 		stop()
 		if code := <-ended; code != 0 {
-			t.Errorf("exit code %d when it is interrupted: %s", code, &said)
+			t.Errorf("exit code %d when it is interrupted: %s", code, &stderr)
 		}
 	})
 	line := make([]byte, 200)

@@ -255,8 +255,7 @@ func TestDeliveryToDNSServers(t *testing.T) {
 	}
 }
 
-// The groups of a Service are those that the DNS server reads, whatever their label for the controller
-// says.
+// The command reads the same groups of a Service as the DNS server, and ignores the controller's label.
 func TestExplainDNSReadsServedGroups(t *testing.T) {
 	for _, test := range []struct {
 		name, spec, want string

@@ -153,7 +153,7 @@ func TestUnreachableClusters(t *testing.T) {
 			want: "reading the kubeconfig: stat none.yaml: no such file or directory",
 		},
 		{
-			name: "nobody listens", code: 1,
+			name: "no server listens", code: 1,
 			server: func(*testing.T) string {
 				server := httptest.NewServer(http.NotFoundHandler())
 				server.Close()

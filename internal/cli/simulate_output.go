@@ -76,7 +76,7 @@ func simulateLegend(r *simulate.Results) string {
 	return fmt.Sprintf(`total: the score, 100 is best: %s in-zone, %s overload, %s evenness of loads, %s slices.
 in-zone: percent of the traffic that stays in its zone. overload: 100 less the percent by which
 the busiest endpoint gets more than an even share; max overload is that percent in the worst case.
-slices: fewest EndpointSlices possible, in percent of those that the plan takes.
+slices: fewest EndpointSlices possible, in percent of the EndpointSlices of the plan.
 invalid: plans that leave a zone with nothing.
 `,
 		percentage(w.InZone/sum), percentage(w.Overload/sum), percentage(w.Deviation/sum), percentage(w.Slices/sum))

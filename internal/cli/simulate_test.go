@@ -45,7 +45,7 @@ local      97.19    93.75    100.00  100.00          0.00        0 SPEED
 total: the score, 100 is best: 45% in-zone, 20% overload, 20% evenness of loads, 15% slices.
 in-zone: percent of the traffic that stays in its zone. overload: 100 less the percent by which
 the busiest endpoint gets more than an even share; max overload is that percent in the worst case.
-slices: fewest EndpointSlices possible, in percent of those that the plan takes.
+slices: fewest EndpointSlices possible, in percent of the EndpointSlices of the plan.
 invalid: plans that leave a zone with nothing.
 `
 	if out = speeds.ReplaceAllString(out, " SPEED"); code != 0 || err != "" || out != want {
@@ -88,7 +88,7 @@ func TestSimulateJSON(t *testing.T) {
 	}
 }
 
-// sweepRow is what a sweep's row says of its thresholds.
+// sweepRow has the algorithm, thresholds and in-zone share of a row of JSON.
 type sweepRow struct {
 	Algorithm         string
 	StartingThreshold string

@@ -84,7 +84,7 @@ func (r *clusterReader) podsOf(ctx context.Context, set *appsv1.DaemonSet) ([]pr
 	return pods, nil
 }
 
-// traffic reads the counts of all proxies, and notes those that do not answer.
+// traffic reads the counts of all proxies, and notes the proxies that do not answer.
 func (r *clusterReader) traffic(ctx context.Context, pods []proxyPod) ([]inspect.ProxyReading, error) {
 	readings, failures := make([]inspect.ProxyReading, len(pods)), make([]error, len(pods))
 	var asked sync.WaitGroup

@@ -34,7 +34,7 @@ type Cluster interface {
 	ExplainName(ctx context.Context, name, from string) (*inspect.NameExplanation, error)
 	// Traffic returns the counts of the proxies on all nodes.
 	Traffic(ctx context.Context) (readings []inspect.ProxyReading, notKnown []string, err error)
-	// Autoscalers returns the names of those that scale the pods of a Service.
+	// Autoscalers returns the names of the HorizontalPodAutoscalers that scale the pods of a Service.
 	Autoscalers(ctx context.Context, service *corev1.Service) (names, notKnown []string, err error)
 }
 

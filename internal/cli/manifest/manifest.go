@@ -135,7 +135,7 @@ func (m *Set) Notes() []string {
 		}
 	}
 	if n := len(m.replaced); n > 0 {
-		notes = append(notes, fmt.Sprintf("%s given more than once, of which the last counts: %s",
+		notes = append(notes, fmt.Sprintf("%s given more than once (the last counts): %s",
 			plaintext.Count(int64(n), "object", "objects"), plaintext.FirstOf(m.replaced, 5)))
 	}
 	return notes

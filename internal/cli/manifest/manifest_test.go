@@ -88,7 +88,7 @@ func TestRead(t *testing.T) {
 			notes: []string{"ignored: RoutingPolicy of example.com/v1 (1)"},
 		},
 		{
-			name: "several documents, of which one is ignored",
+			name: "several documents, one is ignored",
 			text: "---\napiVersion: v1\nkind: Node\nmetadata: {name: a1}\n--- # the Service\napiVersion: v1\nkind: Service\n" +
 				"metadata: {name: web}\n---\napiVersion: v1\nkind: ConfigMap\ndata: []\n---\n",
 			want:  "Node a1\nService default/web",
@@ -128,7 +128,7 @@ func TestRead(t *testing.T) {
 			name:  "the same object again",
 			text:  "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: default}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n",
 			want:  "Service default/web\nService shop/web",
-			notes: []string{"1 object given more than once, of which the last counts: Service default/web"},
+			notes: []string{"1 object given more than once (the last counts): Service default/web"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
