@@ -55,8 +55,8 @@ const ConditionTopologyRouting = "vicinity.dev/TopologyRouting"
 // It is written with the hints, so that a controller that starts then can read the plan.
 const AnnotationHeld = "vicinity.dev/held"
 
-// AnnotationGroupMarks is the annotation of an EndpointGroup by which the controller
-// tells planned endpoints from those that stay for a while. Proxies do not need it.
+// AnnotationGroupMarks is the annotation of an EndpointGroup with the state of its changes,
+// such as zones that stop using it. Only the controller reads it.
 const AnnotationGroupMarks = "vicinity.dev/marks"
 
 // LabelManagedBy is the label of PodLocators and PodDisruptionBudgets that the

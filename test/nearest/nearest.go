@@ -3,8 +3,8 @@ package nearest
 
 import "vicinity.dev/vicinity/internal/topology"
 
-// Select returns the indexes of the endpoints, given by the labels of their nodes, that a client uses: those that match
-// in the first tier where any does. Without tiers every endpoint matches.
+// Select returns the indexes of the endpoints that a client uses: the matches of the first tier that has any. The labels
+// are the ones of the endpoints' nodes. Without tiers every endpoint matches.
 func Select(tiers topology.Tiers, client topology.Labels, endpoints []topology.Labels) []int {
 	if len(tiers) == 0 {
 		tiers = topology.Tiers{topology.Anywhere}
