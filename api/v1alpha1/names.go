@@ -105,6 +105,12 @@ const EvictionResponderPriority = 90000
 // evictions with their purpose, for people and audit logs.
 const AnnotationEvictionReason = "vicinity.dev/eviction-reason"
 
+// Requesters of Vicinity's EvictionRequests: DomainRollouts, and repairs of a spread.
+const (
+	RequesterRollout = "vicinity.dev/rollout"
+	RequesterSpread  = "vicinity.dev/spread"
+)
+
 // AnnotationAbandonedRevision is the annotation of a pod that a rollout deletes
 // rather than evicts: the pod's revision, which failed, was rolled back, or was
 // replaced. The controller writes it just before the deletion. An admission

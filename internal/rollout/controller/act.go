@@ -24,7 +24,7 @@ import (
 
 const (
 	// requesterName is the requester of evictions.
-	requesterName = "vicinity.dev/rollout"
+	requesterName = v1alpha1.RequesterRollout
 	// batch is the number of evictions that are requested before the pods are read again.
 	batch = 50
 	// parallel bounds concurrent requests.
