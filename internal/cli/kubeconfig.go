@@ -30,6 +30,11 @@ type clusterFlags struct {
 
 func (f *clusterFlags) add(flags *pflag.FlagSet, namespaceUsage string) {
 	flags.StringVarP(&f.namespace, "namespace", "n", "", namespaceUsage)
+	f.addConnection(flags)
+}
+
+// addConnection adds all flags except --namespace.
+func (f *clusterFlags) addConnection(flags *pflag.FlagSet) {
 	flags.StringVar(&f.context, "context", "", "`NAME` of the kubeconfig context (default the current one)")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default $KUBECONFIG or ~/.kube/config; in a pod, its service account)")
 	flags.StringVar(&f.as, "as", "", "`USER` to impersonate")

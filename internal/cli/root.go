@@ -57,7 +57,8 @@ func newRootCommand(s command.Streams) *cobra.Command {
 connection may reach, how much load that puts on them, and why.
 
 Doctor, explain, status and console only read a cluster. Rollout shows and controls updates
-by failure domain. Lab runs a cluster on this machine. The other commands need no cluster.`,
+by failure domain. Cleanup removes what Vicinity left. Lab runs a cluster on this machine.
+The other commands need no cluster.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
