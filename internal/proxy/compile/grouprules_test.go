@@ -24,30 +24,30 @@ type groupReader struct {
 	groups []*v1alpha1.EndpointGroup // in the order of names
 }
 
-// said is an endpoint as a group describes it.
-type said struct {
+// groupEntry is an endpoint as a group describes it.
+type groupEntry struct {
 	group *v1alpha1.EndpointGroup
 	v1alpha1.GroupEndpoint
 }
 
 // leaves reports whether the endpoint terminates but serves.
-func (s said) leaves() bool { return s.NotReady && s.Terminating && !s.NotServing }
+func (s groupEntry) leaves() bool { return s.NotReady && s.Terminating && !s.NotServing }
 
 // endpoints returns the groups' descriptions of all endpoints, by address and port. If two pods have an address one
 // after the other, it has only the pod that stays.
-func (r groupReader) endpoints() map[string][]said {
-	all := map[string][]said{}
+func (r groupReader) endpoints() map[string][]groupEntry {
+	all := map[string][]groupEntry{}
 	for _, g := range r.groups {
 		for _, e := range g.Spec.Endpoints {
 			at := netip.AddrPortFrom(netip.MustParseAddr(e.Address), uint16(g.Spec.Ports[0].Port)).String()
-			all[at] = append(all[at], said{g, e})
+			all[at] = append(all[at], groupEntry{g, e})
 		}
 	}
 	for at, list := range all {
-		worse := func(s said) string { return fmt.Sprint(s.Terminating, s.NotReady, s.NotServing) }
-		slices.SortStableFunc(list, func(a, b said) int { return strings.Compare(worse(a), worse(b)) })
+		worse := func(s groupEntry) string { return fmt.Sprint(s.Terminating, s.NotReady, s.NotServing) }
+		slices.SortStableFunc(list, func(a, b groupEntry) int { return strings.Compare(worse(a), worse(b)) })
 		counts := list[0]
-		all[at] = slices.DeleteFunc(list, func(s said) bool { return s.Node != counts.Node })
+		all[at] = slices.DeleteFunc(list, func(s groupEntry) bool { return s.Node != counts.Node })
 		for i := range all[at] { // all have the state of the first
 			s := &all[at][i]
 			s.NotReady, s.NotServing, s.Terminating = counts.NotReady, counts.NotServing, counts.Terminating
@@ -77,7 +77,7 @@ func (r groupReader) uses(g *v1alpha1.EndpointGroup) (weight float64, used bool)
 
 // labels returns the labels of an endpoint's node, as far as they matter. An endpoint on the own node has the node's
 // labels.
-func (r groupReader) labels(s said) topology.Labels {
+func (r groupReader) labels(s groupEntry) topology.Labels {
 	if s.Node == r.Name {
 		return r.own()
 	}
@@ -94,8 +94,8 @@ func (r groupReader) own() topology.Labels {
 	return topology.Labels{topology.Hostname: r.Labels[topology.Hostname], topology.Zone: r.Zone, "rack": r.Labels["rack"]}
 }
 
-// cluster are the endpoints for traffic that may go anywhere, with their weights, and
-// whether there are any that hard tiers keep from the node.
+// cluster returns the endpoints for traffic that may go anywhere, with their weights, and whether hard tiers exclude all
+// existing endpoints.
 func (r groupReader) cluster() (weights map[string]float64, beyond bool) {
 	all := r.endpoints()
 	exists, hard := false, false
@@ -108,16 +108,16 @@ func (r groupReader) cluster() (weights map[string]float64, beyond bool) {
 			hard = hard || topology.Tiers(g.Spec.Tiers).Hard()
 		}
 	}
-	weights = r.taken(all, func(s said) bool { return !s.NotReady })
+	weights = r.taken(all, func(s groupEntry) bool { return !s.NotReady })
 	if len(weights) == 0 {
-		weights = r.taken(all, said.leaves)
+		weights = r.taken(all, groupEntry.leaves)
 	}
 	return weights, hard && exists && len(weights) == 0
 }
 
 // taken returns the endpoints that meet a condition and that the node uses, with their weights.
-func (r groupReader) taken(all map[string][]said, takes func(said) bool) map[string]float64 {
-	byTiers := map[string][]said{}
+func (r groupReader) taken(all map[string][]groupEntry, takes func(groupEntry) bool) map[string]float64 {
+	byTiers := map[string][]groupEntry{}
 	ats := map[string][]string{}
 	for at, list := range all {
 		for _, s := range list {
@@ -206,8 +206,8 @@ func TestNamesAgreeWithRules(t *testing.T) {
 			g.Spec.Ports[0].Port = 8080
 		}
 		var ready []netip.Addr
-		for at, said := range r.endpoints() {
-			if !said[0].NotReady {
+		for at, entries := range r.endpoints() {
+			if !entries[0].NotReady {
 				ready = append(ready, netip.MustParseAddrPort(at).Addr())
 			}
 		}

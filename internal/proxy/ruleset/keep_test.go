@@ -118,9 +118,9 @@ func (m *machine) commitKept(t *rapid.T, before *fakeKernel, kept map[string]boo
 		}
 		for _, p := range m.world.clients {
 			p.front = front
-			got, want := m.kernel.fates(p), m.wanted.fates(p)
+			got, want := m.kernel.outcomes(p), m.wanted.outcomes(p)
 			if kept[sp.Name] {
-				want = before.fates(p)
+				want = before.outcomes(p)
 			}
 			for f, part := range got {
 				if off := math.Abs(part - want[f]); want[f] == 0 || off > 0.01 && sp.Affinity == 0 {

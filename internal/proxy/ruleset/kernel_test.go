@@ -310,8 +310,8 @@ func (i Interfaces) hold(name string) bool {
 	return name == i.Name || i.Prefix && strings.HasPrefix(name, i.Name)
 }
 
-// fate is the outcome for a packet.
-type fate struct {
+// outcome is the outcome for a packet.
+type outcome struct {
 	// target is the destination, the front itself if nothing translated it.
 	target     netip.AddrPort
 	masquerade bool
@@ -327,14 +327,13 @@ const (
 )
 
 // send sends a packet that draws a number.
-func (k *fakeKernel) send(p packet, draw uint32) fate {
+func (k *fakeKernel) send(p packet, draw uint32) outcome {
 	return (&walk{kernel: k, packet: p, draw: draw, target: p.front.own()}).walk()
 }
 
-// fates are all that a packet may have, with how likely each is. Nothing is remembered of
-// the packet.
-func (k *fakeKernel) fates(p packet) map[fate]float64 {
-	all := make(map[fate]float64)
+// outcomes returns the possible outcomes of a packet with their probabilities. No set remembers the packet.
+func (k *fakeKernel) outcomes(p packet) map[outcome]float64 {
+	all := make(map[outcome]float64)
 	for b := (&branches{}); ; {
 		b.at, b.part = 0, 1
 		w := &walk{kernel: k, packet: p, branches: b, target: p.front.own(), unremembered: true}
@@ -375,7 +374,7 @@ func (b *branches) next() bool {
 }
 
 // walk takes the packet through all hooks.
-func (w *walk) walk() fate {
+func (w *walk) walk() outcome {
 	hooks := []string{"firewall-prerouting", "nat-prerouting", "remember-prerouting", "refuse-forward"}
 	switch {
 	case w.fromNode:
@@ -390,14 +389,14 @@ func (w *walk) walk() fate {
 		w.decided = false
 		w.run(hook)
 		if w.end != "" {
-			return fate{end: w.end}
+			return outcome{end: w.end}
 		}
 	}
 	w.decided = false
 	if !w.toNode || w.translated {
 		w.run("nat-postrouting")
 	}
-	return fate{target: w.target, masquerade: w.masquerade}
+	return outcome{target: w.target, masquerade: w.masquerade}
 }
 
 // walk is a packet on its way.

@@ -86,10 +86,10 @@ func (m *model) pool(p packet) []netip.AddrPort {
 	return all
 }
 
-// fates returns the possible fates of a packet with their probabilities.
-func (m *model) fates(p packet) map[fate]float64 {
+// outcomes returns the possible outcomes of a packet with their probabilities.
+func (m *model) outcomes(p packet) map[outcome]float64 {
 	_, end, ok := m.winner(p.front)
-	refusal := fate{end: rejected}
+	refusal := outcome{end: rejected}
 	if p.front.Protocol == TCP {
 		refusal.end = reset
 	}
@@ -99,12 +99,12 @@ func (m *model) fates(p packet) map[fate]float64 {
 		case m.clusterIP(p.front.Address):
 			return certain(refusal)
 		case within(m.config.ServiceRanges, p.front.Address):
-			return certain(fate{end: dropped})
+			return certain(outcome{end: dropped})
 		}
-		return certain(fate{target: p.front.own()})
+		return certain(outcome{target: p.front.own()})
 	}
 	if end.Sources != nil && !within(end.Sources, p.source) {
-		return certain(fate{end: dropped})
+		return certain(outcome{end: dropped})
 	}
 	pool := m.pool(p)
 	if len(pool) == 0 {
@@ -112,9 +112,9 @@ func (m *model) fates(p packet) map[fate]float64 {
 		case end.Empty == Drop, end.Empty == DropOutside && !p.fromNode && !m.fromPod(p):
 			refusal.end = dropped
 		case end.Empty == Ignore && !m.clusterIP(p.front.Address) && !p.toNode && within(m.config.ServiceRanges, p.front.Address):
-			refusal = fate{end: dropped}
+			refusal = outcome{end: dropped}
 		case end.Empty == Ignore && (!m.clusterIP(p.front.Address) || p.toNode):
-			refusal = fate{target: p.front.own()}
+			refusal = outcome{target: p.front.own()}
 		}
 		return certain(refusal)
 	}
@@ -126,15 +126,15 @@ func (m *model) fates(p packet) map[fate]float64 {
 		masquerade = masquerade || m.config.MasqueradeAll ||
 			(m.config.PodInterfaces.Name != "" || len(m.config.ClusterCIDRs) > 0) && !m.fromPod(p)
 	}
-	fates := make(map[fate]float64)
+	outcomes := make(map[outcome]float64)
 	for _, target := range pool {
 		hairpin := target.Addr() == p.source && slices.Contains(m.hairpin, p.source)
-		fates[fate{target: target, masquerade: masquerade || hairpin}] += 1 / float64(len(pool))
+		outcomes[outcome{target: target, masquerade: masquerade || hairpin}] += 1 / float64(len(pool))
 	}
-	return fates
+	return outcomes
 }
 
-func certain(f fate) map[fate]float64 { return map[fate]float64{f: 1} }
+func certain(f outcome) map[outcome]float64 { return map[outcome]float64{f: 1} }
 
 // fresh is a table of the same that never was different.
 func (m *model) fresh(t failer) *Table {
@@ -419,9 +419,9 @@ func (m *machine) look(t *rapid.T) {
 
 // lookAtPacket sends a packet so often that it draws every number.
 func (m *machine) lookAtPacket(t *rapid.T, p packet) {
-	want, got := m.done.fates(p), m.kernel.fates(p)
+	want, got := m.done.outcomes(p), m.kernel.outcomes(p)
 	// A remembered client goes to its earlier target. The model does not remember clients, but this target is one of
-	// its possible fates.
+	// its possible outcomes.
 	sp, _, _ := m.done.winner(p.front)
 	for f, part := range got {
 		if off := math.Abs(part - want[f]); want[f] == 0 || off > 0.01 && sp.Affinity == 0 {

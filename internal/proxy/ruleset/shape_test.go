@@ -36,9 +36,9 @@ func TestWeightsShareTraffic(t *testing.T) {
 			total += weight
 		}
 		shares := sp.Shares()
-		fates := b.kernel.fates(packet{source: netip.MustParseAddr("192.0.2.1"), front: sp.Fronts[0].Front})
+		outcomes := b.kernel.outcomes(packet{source: netip.MustParseAddr("192.0.2.1"), front: sp.Fronts[0].Front})
 		for i, target := range sp.Cluster {
-			wanted, got := float64(weights[i])/float64(total), fates[fate{target: target}]
+			wanted, got := float64(weights[i])/float64(total), outcomes[outcome{target: target}]
 			if math.Abs(got-wanted) > 0.01 || math.Abs(shares[i]-got) > 1e-9 {
 				t.Fatalf("%s gets %.4f of the traffic, computed are %.4f, want %.4f", target, got, shares[i], wanted)
 			}
