@@ -25,7 +25,7 @@ type fakeTracker struct {
 	calls   int
 	deleted map[ruleset.Stale]int
 	fail    error
-	// reconciled is where connections could go the last time that all were looked at.
+	// reconciled has the endpoints of the last reconciliation.
 	reconciled map[ruleset.Front][]netip.AddrPort
 }
 

@@ -201,7 +201,7 @@ func (k *fakeKernel) do(change func(*fakeTable)) {
 	k.interference = max(k.interference, found)
 }
 
-// transactions is how many were carried out until now.
+// transactions returns the number of applied transactions.
 func (k *fakeKernel) transactions() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// observed is how many values a histogram has, and their sum.
+// observed returns the number of values in a histogram, and their sum.
 func observed(t *testing.T, h prometheus.Histogram) (count uint64, sum float64) {
 	t.Helper()
 	var written dto.Metric

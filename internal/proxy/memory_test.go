@@ -126,7 +126,7 @@ func (s shape) wideService(i, n int) (*corev1.Service, *v1alpha1.EndpointGroup) 
 	return service, group
 }
 
-// heap is how many bytes are in use.
+// heap returns the bytes in use.
 func heap() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -193,8 +193,8 @@ func TestMemoryOfElements(t *testing.T) {
 	}
 }
 
-// bytesOfElement is what an element takes of the heap at most while two Services of a shape, which
-// together are at the bound, are made and changed.
+// bytesOfElement returns the maximal heap bytes of an element while two Services of a shape, which together reach the
+// bound, are created and changed.
 func (s shape) bytesOfElement(t *testing.T, total int) float64 {
 	w := newLiveWorld(t)
 	w.bounds = newBounds(view.BoundsWithin(0, view.Bounds{Total: total}))

@@ -540,8 +540,8 @@ func (r *record) addFamily(c *compile.Family) {
 	}
 }
 
-// stage stages the ports of a Service in one family, and the removal of its other ports. The notes say what was left
-// out.
+// stage stages the ports of a Service in one family, and the removal of its other ports. The notes name omitted
+// parts.
 func (p *programmer) stage(f *family, before []string, compiled []compile.Family, now time.Time) (notes []string) {
 	wanted := map[string]bool{}
 	for i := range compiled {

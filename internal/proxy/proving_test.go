@@ -28,13 +28,13 @@ type provenWorld struct {
 	// open means that connections go where the rules of the kernel lead them; else they are
 	// refused.
 	open atomic.Bool
-	// own is where the node listens.
+	// own has the addresses at which the node listens.
 	own atomic.Pointer[net.Listener]
 }
 
 var probeFront = netip.MustParseAddrPort("10.96.9.9:80")
 
-// probeService is what the chart makes.
+// probeService returns the Service of the chart.
 func probeService() *corev1.Service {
 	service := aService("probe", probeFront.Addr().String())
 	service.Labels = nil
@@ -101,7 +101,7 @@ func (w *provenWorld) until(what string, is func() bool) {
 	})
 }
 
-// tries is how many probes there were.
+// tries returns the number of probes.
 func (w *provenWorld) tries() float64 {
 	return testutil.ToFloat64(w.metrics.probes.WithLabelValues("IPv4", resultDone)) + testutil.ToFloat64(w.metrics.probes.WithLabelValues("IPv4", resultError))
 }

@@ -309,8 +309,7 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 	})
 }
 
-// Whatever Services are added, changed and removed while all rest: none has an address that it would not get if it were
-// compiled now.
+// After any changes while all Services are delayed, none has an address that it would not get if it were compiled now.
 func TestNoRestingServiceHasTooMuch(t *testing.T) {
 	addresses := []string{"10.96.0.1", "10.96.0.2", "10.96.0.3", "203.0.113.1", "203.0.113.2", "192.0.2.1"}
 	rapid.Check(t, func(r *rapid.T) {

@@ -136,7 +136,7 @@ func (w *world) stamp(object metav1.Object) {
 	object.SetResourceVersion(strconv.Itoa(w.next))
 }
 
-// trimmed is what the programmer gets of an object.
+// trimmed returns an object as the programmer gets it.
 func (w *world) trimmed(object metav1.Object) any {
 	trim := func(any) (any, error) { return object, nil }
 	switch object.(type) {
@@ -156,7 +156,7 @@ func (w *world) trimmed(object metav1.Object) any {
 	return made
 }
 
-// put has the API say something new.
+// put adds or changes objects of the API.
 func (w *world) put(objects ...metav1.Object) {
 	w.catalogue.Fill(func() {
 		for _, object := range objects {
@@ -181,7 +181,7 @@ func (w *world) put(objects ...metav1.Object) {
 	})
 }
 
-// drop has the API say that something is gone.
+// drop deletes objects of the API.
 func (w *world) drop(objects ...metav1.Object) {
 	w.catalogue.Fill(func() {
 		for _, object := range objects {

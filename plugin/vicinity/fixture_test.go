@@ -93,8 +93,8 @@ func addressOn(node string, n int, family int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(i), byte(n >> 8), byte(n)})
 }
 
-// headless makes a headless Service of ready endpoints such as "1@a1" or "db-0=1@a1", in slices
-// and, but for those with a plus as "2@b1+", in a group with these tiers.
+// headless adds a headless Service of ready endpoints such as "1@a1" or "db-0=1@a1", in slices and, except those with a
+// plus as in "2@b1+", in a group with these tiers.
 func (w *world) headless(name, tiers, endpoints string, families ...int) {
 	if families == nil {
 		families = []int{names.V4}

@@ -188,7 +188,7 @@ func aNode(name, zone string) *corev1.Node {
 	}
 }
 
-// podCreated is when all pods were created.
+// podCreated is the creation time of all pods.
 var podCreated = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 
 // aPod is a pod on a node, or on none if that is empty.

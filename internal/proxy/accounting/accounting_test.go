@@ -60,14 +60,14 @@ func accountant(t testing.TB, o Options) *Accountant {
 	return a
 }
 
-// counted is what an Accountant has counted.
+// counted returns the rows of an Accountant.
 func counted(a *Accountant) []row {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.ledger.book.rows()
 }
 
-// sum is what all rows add up to.
+// sum returns the totals of rows.
 func sum(rows []row) (all totals) {
 	for _, r := range rows {
 		all.connections += r.connections

@@ -111,7 +111,7 @@ func TestBoundIsKept(t *testing.T) {
 	})
 }
 
-// serving is how many ports lead to endpoints.
+// serving returns the number of ports with endpoints.
 func serving(r Result) (ports int) {
 	for i := range r.Families {
 		for j := range r.Families[i].Ports {
@@ -184,8 +184,8 @@ func TestPortsOfOtherSizes(t *testing.T) {
 	}
 }
 
-// elements are what the ports of a Service really take, with endpoints that may connect to
-// themselves. What the families say that they take is never less.
+// elements returns the elements that the ports of a Service use, including those for endpoints that connect to
+// themselves. The families never report less.
 func elements(r Result) int {
 	sum := 0
 	for i := range r.Families {

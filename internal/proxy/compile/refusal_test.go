@@ -162,7 +162,7 @@ func TestNodePortsOfOthersAreRefused(t *testing.T) {
 	if text := want[0].String(); text != "spec.externalIPs: 192.0.2.1 is refused for port 30080, which is a NodePort of Service kube-system/node-port: choose another port" {
 		t.Error(text)
 	}
-	// Its own NodePort is what the node's address is at that port.
+	// At that port, the node's address is its own NodePort.
 	own := testService(ours, nodePort, externalIPs("192.0.2.1"))
 	own.Spec.Ports[0].Port = 30080
 	result = Service(Input{Service: own}, Options{Node: o.Node, Addresses: testBook(own), ExternalIPs: ExternalIPs{Prefixes: o.ExternalIPs.Prefixes}, AllServices: true})
@@ -223,7 +223,7 @@ func (c *randomCluster) may(name types.NamespacedName, field string, a netip.Add
 	return field != fieldExternalIPs || !c.policy.None && (allowed || len(c.policy.Prefixes) == 0)
 }
 
-// compiled is what becomes of all Services, by name.
+// compiled compiles all Services, by name.
 func (c *randomCluster) compiled(b *AddressBook) map[types.NamespacedName]Result {
 	all := map[types.NamespacedName]Result{}
 	for name, service := range c.services {

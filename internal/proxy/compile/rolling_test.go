@@ -99,7 +99,7 @@ func (w *rollingWorld) publish() {
 	w.in.Slices = []*discoveryv1.EndpointSlice{slice}
 }
 
-// sync has the controller take steps, until it is interrupted.
+// sync makes the controller take steps until it is interrupted.
 func (w *rollingWorld) sync() {
 	w.in.Groups = w.list()
 	d, err := routing.Decide(w.in)
@@ -189,7 +189,7 @@ type planWorld struct {
 	version int
 }
 
-// wishes are what Services ask for. The last two follow policies.
+// wishes has the requests of Services. The last two follow policies.
 var wishes = []map[string]string{
 	{},
 	{v1alpha1.AnnotationSameZone: v1alpha1.Prefer},

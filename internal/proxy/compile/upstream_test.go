@@ -23,7 +23,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// leastCategorized is how many cases kube-proxy's table has in Kubernetes 1.37.2.
+// leastCategorized is the number of cases in kube-proxy's table of Kubernetes 1.37.2.
 const leastCategorized = 32
 
 // categorizedOtherwise are the cases that have another outcome here, with the reason.
@@ -79,7 +79,7 @@ func TestTableOfKubeProxy(t *testing.T) {
 	}
 }
 
-// outcome is what rules are made of for the case.
+// outcome returns the endpoints of the rules for the case.
 func (c *categorized) outcome(t *testing.T) string {
 	node := Node{Name: c.NodeName, Zone: c.NodeLabels[topology.Zone], Labels: c.NodeLabels, NodePortAddresses: addressList("192.0.2.1")}
 	if node.Name == "" {
@@ -133,7 +133,7 @@ func (c *categorized) outcome(t *testing.T) string {
 	return categories(cluster, local, slices.Concat(cluster, local), exists)
 }
 
-// expected is what the table says.
+// expected returns the outcome in the table.
 func (c *categorized) expected() string {
 	all := c.AllEndpoints
 	if len(c.ClusterEndpoints) == 0 || len(c.LocalEndpoints) == 0 {
@@ -197,7 +197,7 @@ type literals struct {
 	files *token.FileSet
 }
 
-// value is what an expression is in JSON: a struct or map is an object, a slice or set a list.
+// value converts an expression to JSON: a struct or map is an object, a slice or set a list.
 func (l literals) value(e ast.Expr) any {
 	switch e := e.(type) {
 	case *ast.BasicLit:

@@ -158,7 +158,7 @@ func (th things) elements() map[string][]ruleset.Element {
 	}
 }
 
-// make is what adds all of it.
+// make returns the transaction that adds all things.
 func (th things) make() ruleset.Transaction {
 	t := ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{{Kind: ruleset.DeleteTable}, {Kind: ruleset.AddTable}}}
 	for _, set := range th.sets() {
@@ -174,7 +174,7 @@ func (th things) make() ruleset.Transaction {
 	return t
 }
 
-// listing is what the kernel should say that it holds of sets, chains, and elements of sets.
+// listing returns the expected listing of sets, chains and elements.
 func (th things) listing(sets []*ruleset.Set, chains []*ruleset.Chain, elements map[string][]ruleset.Element) ruleset.Listing {
 	l := ruleset.Listing{Family: th.family, Exists: true}
 	for _, set := range sets {
@@ -198,7 +198,7 @@ func wantListing(t *testing.T, c *kernel.Conn, want ruleset.Listing) {
 	}
 }
 
-// differences are what only one of two listings has, a line each.
+// differences returns the lines that only one of two listings has.
 func differences(got, want ruleset.Listing) string {
 	has := make(map[any]int)
 	count := func(l ruleset.Listing, n int) {

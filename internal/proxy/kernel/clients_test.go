@@ -21,7 +21,7 @@ import (
 func (w *world) admitStrangers(t testing.TB) {
 	t.Helper()
 	w.client.Must(t, func() error {
-		// An address of IPv6 that no link has may be bound to only by leave of this.
+		// Without this setting, binding an IPv6 address that no link has fails.
 		if err := setSysctl("net/ipv6/ip_nonlocal_bind", "1"); err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func (w *world) sendAll(t testing.TB, to netip.AddrPort, strangers int) {
 	}
 }
 
-// remembered is how many clients a map has, and whether it has one.
+// remembered returns the number of clients in a map, and whether one is among them.
 func (w *world) remembered(t testing.TB, clients string, one netip.Addr) (number int, there bool) {
 	t.Helper()
 	list := w.node.nft(t, "list", "map", w.family.String(), "vicinity", clients)

@@ -48,7 +48,7 @@ func inWorlds(t *testing.T, f func(*testing.T, *world, *ruleset.Table)) {
 	}
 }
 
-// to is where to connect to a front.
+// to returns the address of a front.
 func to(f ruleset.FrontEnd) netip.AddrPort { return netip.AddrPortFrom(f.Address, f.Port) }
 
 // From the transaction that removes an endpoint on, its clients are led to another one and stay there, even before they

@@ -216,7 +216,7 @@ func (m *model) restart() {
 	m.commit()
 }
 
-// counted is how many packets a counter has.
+// counted returns the packets of a counter.
 func (m *model) counted(counter string) (packets int) {
 	m.t.Helper()
 	list := m.node.nft(m.t, "list", "counter", m.family.String(), "watch", counter)

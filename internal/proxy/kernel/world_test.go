@@ -52,7 +52,7 @@ var worlds = []addresses{
 	},
 }
 
-// listeners is how many addresses there are in the namespace of endpoints.
+// listeners is the number of addresses in the endpoints' namespace.
 const listeners = 8
 
 // endpoint is the n-th endpoint's address, from 1 on.
@@ -230,7 +230,7 @@ func (w *world) serveAt(t testing.TB, at netip.AddrPort) {
 	}()
 }
 
-// seen is what an endpoint has seen of a connection.
+// seen is a connection as an endpoint sees it.
 type seen struct {
 	endpoint, from netip.AddrPort
 }

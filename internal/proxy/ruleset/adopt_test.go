@@ -49,7 +49,7 @@ func TestAdoptRepairsForeignChanges(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		tamper func(*fakeKernel)
-		// differs is what a difference says, empty if there is none.
+		// differs is the text of the difference, empty without one.
 		differs string
 		want    []string
 	}{

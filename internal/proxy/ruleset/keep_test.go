@@ -22,7 +22,7 @@ func TestKeptFrontsKeepTheirRules(t *testing.T) {
 	}
 }
 
-// keepSome has an earlier run write something, and another keep some of it.
+// keepSome simulates a run that writes rules and another that keeps some of them.
 func keepSome(t *rapid.T, w *world) {
 	config := w.config().Draw(t, "config")
 	m := &machine{bed: newBed(config), world: w, now: time.Unix(1e9, 0), connections: make(map[connection]bool)}
@@ -92,9 +92,8 @@ func keepSome(t *rapid.T, w *world) {
 	m.drain(t)
 }
 
-// commitKept commits, and looks whether fronts do what they did before if they are kept, and
-// otherwise what they should. A kernel from before is given unless fronts have changed hands
-// since.
+// commitKept commits, and checks that kept fronts behave as before and the others as expected. before is nil if fronts
+// have moved between Services since.
 func (m *machine) commitKept(t *rapid.T, before *fakeKernel, kept map[string]bool) {
 	c := m.Commit(m.now)
 	if err := m.kernel.apply(c.Transaction); err != nil {

@@ -207,7 +207,7 @@ func (k *fakeKernel) changeElements(family Family, c Change) error {
 	return nil
 }
 
-// list is what the kernel lists.
+// list returns the kernel's listing.
 func (k *fakeKernel) list(family Family) Listing {
 	l := Listing{Family: family, Exists: k.exists}
 	for _, name := range slices.Sorted(maps.Keys(k.chains)) {

@@ -149,7 +149,7 @@ func (m *model) fresh(t failer) *Table {
 	return table
 }
 
-// world is what the addresses of a model are drawn from.
+// world has the addresses from which those of a model are drawn.
 type world struct {
 	family   Family
 	fronts   []Front
