@@ -28,7 +28,7 @@ type provenWorld struct {
 	// open means that connections go where the rules of the kernel lead them; else they are
 	// refused.
 	open atomic.Bool
-	// own has the addresses at which the node listens.
+	// own is the node's listener.
 	own atomic.Pointer[net.Listener]
 }
 
