@@ -18,7 +18,7 @@ func init() {
 }
 
 // The order is that of CoreDNS, except that cache comes after dnssec, with vicinity in between.
-func TestOrderIsThatOfCoreDNS(t *testing.T) {
+func TestOrderMatchesCoreDNS(t *testing.T) {
 	without := func(list []string, names ...string) []string {
 		return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return slices.Contains(names, name) })
 	}

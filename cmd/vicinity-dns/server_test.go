@@ -151,7 +151,7 @@ const corefile = `.:PORT {
 const domain = ".default.svc.cluster.local."
 
 // Answers pass the plugins around vicinity, with the API server of a lab.
-func TestBesidePlugins(t *testing.T) {
+func TestPluginsBeforeAndAfter(t *testing.T) {
 	kubernetes := rig.Start(t)
 	reach := kubeconfig(t, kubernetes.Config())
 	kubernetes.Make("default", manifests())

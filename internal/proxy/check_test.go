@@ -83,7 +83,7 @@ func TestChangesOfOtherTables(t *testing.T) {
 
 // A foreign change of an element is found at once, even if frequent changes of other tables prevent full comparisons.
 // If it recurs, comparisons are limited.
-func TestElementsChangeBesideOtherTables(t *testing.T) {
+func TestElementsChangeDuringForeignChanges(t *testing.T) {
 	w := many(t, 5)
 	w.right("at first")
 	w.writer.kernel = &slowKernel{fakeKernel: w.kernel, take: func() { w.clock.Step(100 * time.Millisecond) }}

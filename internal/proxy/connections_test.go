@@ -109,7 +109,7 @@ func TestManyDelayedConnectionsDoNotWait(t *testing.T) {
 }
 
 // Connections to an endpoint that serves again stay, whatever delayed the deletion of its earlier ones.
-func TestConnectionsOfEndpointsThatComeBack(t *testing.T) {
+func TestConnectionsOfReturningEndpoints(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		protocol corev1.Protocol
@@ -327,7 +327,7 @@ func (m *slowMemory) Forget(ruleset.Family, []ruleset.Forget) error {
 }
 
 // A request that comes during a deletion is not satisfied by it.
-func TestForgottenTimeIsThatOfTheRequest(t *testing.T) {
+func TestForgottenReportsTheRequestTime(t *testing.T) {
 	now := clocktesting.NewFakeClock(start)
 	k := &slowMemory{}
 	c := newCleaner(&fakeTracker{}, k, newMetrics(nil, func(string) int { return 0 }), logr.Discard())

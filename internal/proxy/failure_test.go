@@ -254,7 +254,7 @@ func TestSearchesConverge(t *testing.T) {
 }
 
 // If the kernel refuses everything, no port is blamed, and everything is retried.
-func TestKernelThatFails(t *testing.T) {
+func TestKernelRefusesEverything(t *testing.T) {
 	w := many(t, 5)
 	w.right("at first")
 	w.kernel.refuses = func(ruleset.Transaction) error { return errRefused }
@@ -283,7 +283,7 @@ func TestKernelThatFails(t *testing.T) {
 }
 
 // If the kernel refuses every repair, all rules are rewritten. Ports that are refused alone stay refused.
-func TestRepairThatIsRefused(t *testing.T) {
+func TestRefusedRepair(t *testing.T) {
 	for name, change := range map[string]func(*world){
 		"a repair": func(w *world) {
 			w.kernel.do(func(table *fakeTable) { delete(table.chains, "nat-output") })
@@ -334,7 +334,7 @@ func TestRepairThatIsRefused(t *testing.T) {
 }
 
 // The same holds if the kernel cannot be read.
-func TestKernelThatIsNotRead(t *testing.T) {
+func TestUnreadableKernel(t *testing.T) {
 	w := many(t, 5)
 	w.kernel.unreadable = errRefused
 	w.run(time.Minute)

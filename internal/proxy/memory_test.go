@@ -205,7 +205,7 @@ func (s shape) bytesOfElement(t *testing.T, total int) float64 {
 			service, group := s.wideService(i, n)
 			w.put(service, group)
 		}
-		for begun := time.Now(); w.catalogue.Changed() || !w.scheduler.nextTurn().IsZero(); {
+		for begun := time.Now(); w.catalogue.Changed() || !w.scheduler.nextDue().IsZero(); {
 			if time.Since(begun) > time.Minute {
 				t.Fatal("not all of them are written")
 			}

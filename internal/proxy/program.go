@@ -258,7 +258,7 @@ func (p *programmer) nextSync(now time.Time) time.Time {
 		if p.catalogue.Changed() {
 			at = now
 		}
-		at = earlier(at, p.scheduler.nextTurn())
+		at = earlier(at, p.scheduler.nextDue())
 	}
 	for _, f := range p.families {
 		at = earlier(at, f.nextDue())

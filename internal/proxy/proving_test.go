@@ -237,7 +237,7 @@ func TestProbeOnAFullNode(t *testing.T) {
 }
 
 // If the kernel refuses the probed rules, nothing is acknowledged, and the Lease has the reason.
-func TestProbeThatIsNotProgrammed(t *testing.T) {
+func TestUnprogrammedProbe(t *testing.T) {
 	w := newProvenWorld(t)
 	var failure string
 	w.onProgrammed = func(a lease.Acknowledgement) { failure, w.version = a.Failure, a.Version }

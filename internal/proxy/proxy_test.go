@@ -116,7 +116,7 @@ func TestProxy(t *testing.T) {
 
 // A proxy that starts without an API server, or before all lists, is alive for any time, is not ready, and keeps the
 // rules of the earlier process.
-func TestProxyThatWaitsForTheAPI(t *testing.T) {
+func TestProxyWaitsForTheAPI(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds: watches that fail are begun anew after a while")
 	}

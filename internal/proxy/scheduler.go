@@ -13,18 +13,17 @@ import (
 
 // scheduler decides when the programmer syncs, and which Services a sync compiles. Time is an argument.
 //
-// The first change is programmed at once, and changes that follow soon are programmed together. A slow sync is followed
-// by a rest, so that endless changes take at most half of one CPU. A Service that takes long to program rests alone, so
-// that others do not wait for it. A sync has room for a bounded number of elements: they are in memory until the kernel
-// has them.
+// The first change is programmed at once, and changes that follow soon are programmed together. A slow sync delays the
+// next one, so that endless changes take at most half of one CPU. A slow Service is delayed alone, so that others do not
+// wait for it. A sync has room for a bounded number of elements: they are in memory until the kernel has them.
 type scheduler struct {
 	// period is the minimum time between the beginnings of two syncs. The next one begins at notBefore or later.
 	period    time.Duration
 	notBefore time.Time
 
-	// resting has the end of each Service's rest, and changed the resting Services that have changed since.
-	resting map[types.NamespacedName]time.Time
-	changed map[types.NamespacedName]bool
+	// delayedUntil has the end of each Service's delay, and changed the delayed Services that have changed since.
+	delayedUntil map[types.NamespacedName]time.Time
+	changed      map[types.NamespacedName]bool
 	// postponed has the time since when each Service waits for a sync with room for it.
 	postponed map[types.NamespacedName]time.Time
 
@@ -36,18 +35,18 @@ type scheduler struct {
 }
 
 const (
-	// longestRest bounds the delay of changes after one slow sync.
-	longestRest = time.Second
-	// turnFactor is the rest of a Service as a multiple of its effort. So it gets at most a quarter of one CPU.
-	turnFactor = 3
-	// brief is the longest effort without a rest, and longestTurn the longest rest of a Service.
-	brief       = 5 * time.Millisecond
-	longestTurn = 10 * time.Second
+	// maxSyncDelay bounds the delay of changes after a slow sync.
+	maxSyncDelay = time.Second
+	// delayFactor is the delay of a Service as a multiple of its effort. So it gets at most a quarter of one CPU.
+	delayFactor = 3
+	// Efforts shorter than minDelayedEffort cause no delay. maxServiceDelay bounds the delay of a Service.
+	minDelayedEffort = 5 * time.Millisecond
+	maxServiceDelay  = 10 * time.Second
 )
 
 func newScheduler(period time.Duration) *scheduler {
 	return &scheduler{
-		period: period, resting: map[types.NamespacedName]time.Time{}, changed: map[types.NamespacedName]bool{},
+		period: period, delayedUntil: map[types.NamespacedName]time.Time{}, changed: map[types.NamespacedName]bool{},
 		postponed: map[types.NamespacedName]time.Time{},
 	}
 }
@@ -62,7 +61,7 @@ func (s *scheduler) ready(at time.Time) time.Time {
 
 // synced records a sync. After one that wrote nothing new, changes do not wait for the period.
 func (s *scheduler) synced(began, ended time.Time, wroteNothing bool) {
-	s.notBefore = ended.Add(min(ended.Sub(began), longestRest))
+	s.notBefore = ended.Add(min(ended.Sub(began), maxSyncDelay))
 	if least := began.Add(s.period); !wroteNothing && least.After(s.notBefore) {
 		s.notBefore = least
 	}
@@ -79,11 +78,11 @@ type candidate struct {
 // due returns the Services to compile now, in order: first Services that bypass the queue, then postponed Services, then
 // the others by elements and age.
 func (s *scheduler) due(changed map[types.NamespacedName]bool, describe func(types.NamespacedName) candidate, now time.Time) []types.NamespacedName {
-	maps.DeleteFunc(s.resting, func(_ types.NamespacedName, until time.Time) bool { return !until.After(now) })
+	maps.DeleteFunc(s.delayedUntil, func(_ types.NamespacedName, until time.Time) bool { return !until.After(now) })
 	due := make(map[types.NamespacedName]candidate, len(changed))
 	for name := range changed {
 		one := describe(name)
-		if !s.resting[name].IsZero() && !one.bypassesQueue {
+		if !s.delayedUntil[name].IsZero() && !one.bypassesQueue {
 			s.changed[name] = true
 			continue
 		}
@@ -91,7 +90,7 @@ func (s *scheduler) due(changed map[types.NamespacedName]bool, describe func(typ
 		delete(s.changed, name)
 	}
 	for name := range s.changed {
-		if s.resting[name].IsZero() {
+		if s.delayedUntil[name].IsZero() {
 			due[name] = describe(name)
 			delete(s.changed, name)
 		}
@@ -144,14 +143,14 @@ func (s *scheduler) waits(name types.NamespacedName) bool {
 	return s.changed[name] || !s.postponed[name].IsZero()
 }
 
-// nextTurn returns when the first waiting Service has its turn, zero if none waits.
-func (s *scheduler) nextTurn() time.Time {
+// nextDue returns when the first waiting Service is due, zero if none waits.
+func (s *scheduler) nextDue() time.Time {
 	var at time.Time
 	for _, since := range s.postponed {
 		at = earlier(at, since)
 	}
 	for name := range s.changed {
-		at = earlier(at, s.resting[name])
+		at = earlier(at, s.delayedUntil[name])
 	}
 	return at
 }
@@ -171,8 +170,8 @@ type writing struct {
 	time     time.Duration
 }
 
-// charge lets the Services of this sync rest that took long. Each gets a share of the kernel's time by its elements. If
-// the kernel wrote more elements, the remainder belongs to Services of earlier syncs: their leftovers, and changes that
+// charge delays the slow Services of this sync. Each is charged a share of the kernel's time by its elements. If the
+// kernel wrote more elements, the remainder belongs to Services of earlier syncs: their leftovers, and changes that
 // the kernel had not taken then.
 func (s *scheduler) charge(wrote writing, now time.Time) {
 	sum := 0
@@ -185,8 +184,8 @@ func (s *scheduler) charge(wrote writing, now time.Time) {
 		if sum > 0 {
 			share += time.Duration(float64(wrote.time) * float64(one.elements()) / float64(sum))
 		}
-		if share >= brief {
-			s.resting[name] = now.Add(min(turnFactor*share, longestTurn))
+		if share >= minDelayedEffort {
+			s.delayedUntil[name] = now.Add(min(delayFactor*share, maxServiceDelay))
 		}
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 // A Service that changes constantly and takes long to program does not delay others: their changes are in the next
 // sync, without it. It gets at most a quarter of the time, and has its turn.
-func TestServicesThatChangeAllTheTime(t *testing.T) {
+func TestFlappingServicesAreDelayed(t *testing.T) {
 	const each = 500 * time.Millisecond
 	w := newWorld(t)
 	flapping := func(n int) []string {
@@ -96,7 +96,7 @@ func TestServicesThatChangeAllTheTime(t *testing.T) {
 	}
 	// It is not acknowledged before its write, which needs no further change.
 	w.put(aGroup("flapper", "flapper-1", "10.3.0.1"))
-	w.run(longestTurn)
+	w.run(maxServiceDelay)
 	if !w.kernel.leads("10.3.0.1") {
 		t.Error("the last change is not programmed")
 	}
@@ -112,8 +112,8 @@ func (w *world) slowToCompile(took time.Duration) logr.Logger {
 	}, funcr.Options{})
 }
 
-// A resting Service is acknowledged after its turn.
-func TestRestingServicesAreNotAcknowledged(t *testing.T) {
+// A delayed Service is acknowledged after its write.
+func TestDelayedServicesAreNotAcknowledged(t *testing.T) {
 	w := newWorld(t)
 	w.run(time.Second)
 	w.kernel.takes = func() { w.clock.Step(time.Second) }
@@ -158,7 +158,7 @@ func flapper(i, n int) (*corev1.Service, *v1alpha1.EndpointGroup) {
 
 // Large Services that change together are programmed one after the other, so that no transaction exceeds the memory. A
 // small one does not wait.
-func TestLargeServicesHaveTurnsOfTheirOwn(t *testing.T) {
+func TestLargeServicesAreWrittenAlone(t *testing.T) {
 	const large = 3
 	w := bounded(t, view.Bounds{Total: 1 << 20})
 	service, group := flapper(0, 0)
@@ -206,7 +206,7 @@ func TestLargeServicesHaveTurnsOfTheirOwn(t *testing.T) {
 
 // Of Services that change together, the smaller ones come first. With constant changes, postponed ones come before
 // later ones.
-func TestLargeServicesHaveTheirTurn(t *testing.T) {
+func TestLargeServicesAreWrittenEventually(t *testing.T) {
 	const services = 10
 	w := bounded(t, view.Bounds{Total: 1 << 20})
 	for i := range services {
@@ -239,8 +239,8 @@ func TestLargeServicesHaveTheirTurn(t *testing.T) {
 	t.Error("it is not written")
 }
 
-// resting returns a world with a delayed Service that has 10.96.0.1 and external IPs.
-func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
+// withDelayedService returns a world with a delayed Service that has 10.96.0.1 and external IPs.
+func withDelayedService(t *testing.T, external ...string) (*world, *corev1.Service) {
 	w := newWorld(t)
 	w.log = w.slowToCompile(3 * time.Second)
 	slow := born(aService("slow", "10.96.0.1"), 0)
@@ -248,7 +248,7 @@ func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
 	slow.Spec.ExternalIPs = external
 	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1", "127.0.0.1")) // the second is invalid
 	w.step(t.Context())
-	if w.scheduler.resting[cluster.KeyOf(slow)].IsZero() || !w.serves("10.96.0.1") {
+	if w.scheduler.delayedUntil[cluster.KeyOf(slow)].IsZero() || !w.serves("10.96.0.1") {
 		t.Fatal("it is not programmed, or not delayed: the test shows nothing")
 	}
 	return w, slow
@@ -271,31 +271,31 @@ func (w *world) addressesOf(service *corev1.Service) (addresses []string) {
 
 // A delayed Service gives up at once the addresses that others may have: addresses of an earlier Service of the same
 // name, and addresses that it may no longer claim.
-func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
+func TestDelayedServicesReleaseAddresses(t *testing.T) {
 	t.Run("younger", func(t *testing.T) {
 		// The older of two Services that claim an address has it.
-		w, slow := resting(t, "203.0.113.1")
+		w, slow := withDelayedService(t, "203.0.113.1")
 		other := born(withExternal(aService("other", "10.96.0.2"), 0), time.Minute)
 		other.Spec.ExternalIPs = []string{"203.0.113.1"}
 		w.put(other, aGroup("other", "other-1", "10.1.7.7"))
-		w.run(longestRest)
+		w.run(maxSyncDelay)
 		if got := w.family(ruleset.IPv4).table.Disputed(); len(got) != 1 || got[0].Loser != "shop/other" {
 			t.Fatalf("the address is disputed by %+v: this test shows nothing", got)
 		}
 		w.drop(slow)
 		w.put(born(slow.DeepCopy(), 2*time.Minute))
-		w.run(longestRest)
+		w.run(maxSyncDelay)
 		if got := w.family(ruleset.IPv4).table.Disputed(); len(got) != 1 || got[0].Loser != "shop/slow" {
 			t.Errorf("the address is disputed by %+v, and the younger one should lose it", got)
 		}
 	})
 	t.Run("refused by the kernel", func(t *testing.T) {
-		w, slow := resting(t, "10.96.0.7")
-		w.run(longestTurn)
+		w, slow := withDelayedService(t, "10.96.0.7")
+		w.run(maxServiceDelay)
 		w.refusing("10.1.1.2")
 		w.put(aGroup("slow", "slow-1", "10.1.1.2"))
 		w.run(time.Second)
-		w.scheduler.resting[cluster.KeyOf(slow)] = w.clock.Now().Add(longestTurn)
+		w.scheduler.delayedUntil[cluster.KeyOf(slow)] = w.clock.Now().Add(maxServiceDelay)
 		if len(w.family(ruleset.IPv4).refused) != 1 {
 			t.Fatal("it is not refused: the test shows nothing")
 		}
@@ -310,7 +310,7 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 }
 
 // After any changes while all Services are delayed, none has an address that it would not get if it were compiled now.
-func TestNoRestingServiceHasTooMuch(t *testing.T) {
+func TestDelayedServicesKeepNoForbiddenAddress(t *testing.T) {
 	addresses := []string{"10.96.0.1", "10.96.0.2", "10.96.0.3", "203.0.113.1", "203.0.113.2", "192.0.2.1"}
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWorld(t)
@@ -351,7 +351,7 @@ func TestNoRestingServiceHasTooMuch(t *testing.T) {
 					}
 				}
 				may[name.String()] = fronts
-				w.scheduler.resting[name] = w.clock.Now().Add(time.Hour)
+				w.scheduler.delayedUntil[name] = w.clock.Now().Add(time.Hour)
 			}
 			for name, port := range w.family(ruleset.IPv4).table.Programmed() {
 				for _, end := range port.Fronts {
@@ -384,34 +384,34 @@ func TestTurns(t *testing.T) {
 	if got := due(101, small, large); got != 1 || !s.waits(large) || s.waits(small) {
 		t.Errorf("%d are written, want the small one", got)
 	}
-	if got := s.nextTurn(); !got.Equal(at(100 + 3*99)) {
+	if got := s.nextDue(); !got.Equal(at(100 + 3*99)) {
 		t.Errorf("the next write is after %s", got.Sub(start))
 	}
 	if got := due(396); got != 0 {
 		t.Errorf("%d are written too early", got)
 	}
-	if got := due(397); got != 1 || s.waits(large) || !s.nextTurn().IsZero() || len(s.resting) > 0 {
-		t.Errorf("%d are written in the end, and %d are delayed", got, len(s.resting))
+	if got := due(397); got != 1 || s.waits(large) || !s.nextDue().IsZero() || len(s.delayedUntil) > 0 {
+		t.Errorf("%d are written in the end, and %d are delayed", got, len(s.delayedUntil))
 	}
 	charge(0, writing{1, time.Hour}, map[types.NamespacedName]effort{large: {has: 1}})
-	if got := s.resting[large]; !got.Equal(at(0).Add(longestTurn)) {
+	if got := s.delayedUntil[large]; !got.Equal(at(0).Add(maxServiceDelay)) {
 		t.Errorf("it is delayed for %s", got.Sub(start))
 	}
 	// Each Service is charged for its own compilation, even without elements.
 	s = newScheduler(0)
 	charge(0, writing{time: time.Millisecond}, map[types.NamespacedName]effort{small: {time: 100 * time.Millisecond}, large: {has: 990, time: time.Millisecond}})
-	if got := s.resting[small]; !got.Equal(at(300)) || len(s.resting) != 1 {
-		t.Errorf("it is delayed for %s, and %d are", got.Sub(start), len(s.resting))
+	if got := s.delayedUntil[small]; !got.Equal(at(300)) || len(s.delayedUntil) != 1 {
+		t.Errorf("it is delayed for %s, and %d are", got.Sub(start), len(s.delayedUntil))
 	}
 	// No Service is charged for other work of the kernel.
 	s = newScheduler(0)
 	charge(0, writing{1000, time.Second}, map[types.NamespacedName]effort{small: {had: 5, has: 5}})
-	if got := s.resting[small]; !got.Equal(at(30)) {
+	if got := s.delayedUntil[small]; !got.Equal(at(30)) {
 		t.Errorf("it is delayed for %s", got.Sub(start))
 	}
 }
 
-func TestPace(t *testing.T) {
+func TestDelayOfSyncs(t *testing.T) {
 	s := newScheduler(20 * time.Millisecond)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	ready := func(now, want int) {
@@ -425,17 +425,17 @@ func TestPace(t *testing.T) {
 	ready(6, 20) // a quick sync
 	ready(25, 25)
 	s.synced(at(25), at(75), false)
-	ready(76, 125) // a slow sync is followed by a rest as long
+	ready(76, 125) // a slow sync delays the next one as long
 	s.synced(at(125), at(10125), false)
 	ready(10126, 11125) // of a second at most
 	s.synced(at(12000), at(12001), true)
 	ready(12001, 12002) // a sync that wrote nothing new delays nothing
 	s.synced(at(13000), at(13050), true)
-	ready(13050, 13100) // but is followed by a rest
+	ready(13050, 13100) // but a slow one does
 }
 
-// A resting Service that another proxy takes over is removed at once.
-func TestServicesOfOtherProxiesDoNotRest(t *testing.T) {
+// A delayed Service that another proxy takes over is removed at once.
+func TestServicesOfOtherProxiesAreNotDelayed(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Service){
 		"another's": func(s *corev1.Service) { s.Labels[v1alpha1.LabelServiceProxyName] = "other" },
 		"a name":    func(s *corev1.Service) { s.Spec.Type, s.Spec.ClusterIP = corev1.ServiceTypeExternalName, "" },
@@ -446,7 +446,7 @@ func TestServicesOfOtherProxiesDoNotRest(t *testing.T) {
 			slow := aService("slow", "10.96.0.1")
 			w.put(slow, aGroup("slow", "slow-1", "10.1.1.1", "127.0.0.1")) // the second is invalid
 			w.step(t.Context())
-			if w.scheduler.resting[cluster.KeyOf(slow)].IsZero() {
+			if w.scheduler.delayedUntil[cluster.KeyOf(slow)].IsZero() {
 				t.Fatal("it is not delayed: the test shows nothing")
 			}
 			change(slow)

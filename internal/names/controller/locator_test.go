@@ -285,7 +285,7 @@ func TestUnusedLabels(t *testing.T) {
 }
 
 // Services without keys do not cause a new read of all Services.
-func TestKeysThatChange(t *testing.T) {
+func TestChangedKeys(t *testing.T) {
 	plain := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "s"}}
 	naming := plain.DeepCopy()
 	naming.Annotations = map[string]string{v1alpha1.AnnotationTopologyKeys: rack + ",*"}

@@ -236,7 +236,7 @@ func (r *running) ended(t *testing.T) error {
 	}
 }
 
-func TestOpenConnectionsCountOnceAndBytesAsTheyCome(t *testing.T) {
+func TestOpenConnectionsCountOnceAndBytesContinuously(t *testing.T) {
 	k := newFakeKernel()
 	r := run(t, k, Options{})
 	open := [][]byte{recorded(t, openTCP6), recorded(t, openUDP4), recorded(t, untranslated)}

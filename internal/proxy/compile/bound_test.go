@@ -255,7 +255,7 @@ func TestOrderOfOmissions(t *testing.T) {
 
 // A family reports local endpoints if it has one of the addresses of load balancers, whatever the other family has:
 // both share one health port.
-func TestHealthOfFamiliesThatAreLeftOut(t *testing.T) {
+func TestHealthOfOmittedFamilies(t *testing.T) {
 	own := "a1"
 	in := wide(1, 0, 5)
 	in.Slices[0].Endpoints[0].NodeName = &own
@@ -326,7 +326,7 @@ func TestHealthOfAFullNode(t *testing.T) {
 }
 
 // Each node leaves out other endpoints, and few of them change when one is removed.
-func TestEndpointsThatAreLeftOut(t *testing.T) {
+func TestOmittedEndpoints(t *testing.T) {
 	in := wide(1, 0, 100)
 	in.MaxElements = Service(in, allServices()).Elements - 40
 	of := func(node string) []netip.AddrPort {

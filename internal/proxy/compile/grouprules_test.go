@@ -146,7 +146,7 @@ func (r groupReader) taken(all map[string][]groupEntry, takes func(groupEntry) b
 }
 
 // The result matches a second implementation of the API's documentation, for any groups, including contradictory ones.
-func TestAsGroupsDocument(t *testing.T) {
+func TestGroupsMatchTheDocumentation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawReader(t)
 		got := compiledSafely(t, Input{Service: testService(ours), Groups: r.groups}, Options{Node: r.Node})

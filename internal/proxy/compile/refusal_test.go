@@ -60,7 +60,7 @@ func testBook(web *corev1.Service) *AddressBook {
 }
 
 // Addresses of the cluster are refused, by whichever field they are claimed.
-func TestAddressesThatAreRefused(t *testing.T) {
+func TestRefusedAddresses(t *testing.T) {
 	all, none := ExternalIPs{}, ExternalIPs{None: true}
 	some := ExternalIPs{Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/25")}}
 	wide := ExternalIPs{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}
@@ -336,7 +336,7 @@ func claimedAndServed(r Result) map[string]bool {
 }
 
 // Up to MaxClaims claimed addresses count, those of the load balancer first. The others are one refusal for each field.
-func TestClaimsThatAreTooMany(t *testing.T) {
+func TestTooManyClaims(t *testing.T) {
 	for _, test := range []struct {
 		external, balancer, served int
 		want                       []string

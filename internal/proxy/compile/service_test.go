@@ -181,7 +181,7 @@ func TestServiceOfSlices(t *testing.T) {
 	}
 }
 
-func TestServiceThatIsNotServed(t *testing.T) {
+func TestUnservedServices(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		service *corev1.Service
@@ -316,7 +316,7 @@ func TestPorts(t *testing.T) {
 		"  10.96.0.1:82/TCP cluster-ip -> cluster, else reject")
 }
 
-func TestSlicesThatOverlap(t *testing.T) {
+func TestOverlappingSlices(t *testing.T) {
 	odd := sliceOf("odd", "5@a1", func(s *discoveryv1.EndpointSlice) { s.Ports = []discoveryv1.EndpointPort{slicePortOf("http", 9090)} })
 	in := Input{Service: testService(insideLocal, nodePort), Slices: []*discoveryv1.EndpointSlice{
 		// 1 is being moved, 2 is a new pod's address that an old one still has, 3 is not

@@ -48,7 +48,7 @@ func (r *recorded) reasons(after time.Duration) (reasons []string) {
 }
 
 // The longest waiting conditions come first. Events beyond the budget are written later.
-func TestEventsThatWait(t *testing.T) {
+func TestWaitingEvents(t *testing.T) {
 	r := newRecorded()
 	named := func(i int) types.NamespacedName {
 		return types.NamespacedName{Namespace: "shop", Name: fmt.Sprint("s", i)}

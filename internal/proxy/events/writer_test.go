@@ -68,7 +68,7 @@ func TestEventsAreComplete(t *testing.T) {
 }
 
 // Events that the API server refuses are not repeated. Events that do not reach it are.
-func TestEventsThatFail(t *testing.T) {
+func TestFailedEvents(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		err      error

@@ -113,7 +113,7 @@ func blocks(table string) []string {
 	return blocks
 }
 
-func TestNFTListsWhatTheTextSays(t *testing.T) {
+func TestNFTListsTheText(t *testing.T) {
 	for i, family := range families {
 		for _, pods := range []ruleset.Interfaces{{}, {Name: "client789012345"}, {Name: "client789012345", Prefix: true}} {
 			n := newNamespace(t)

@@ -143,7 +143,7 @@ func TestConntrackIsSet(t *testing.T) {
 }
 
 // A setting that cannot be changed is reported with its cause, and the others are set.
-func TestConntrackThatCannotBeSet(t *testing.T) {
+func TestConntrackSettingFails(t *testing.T) {
 	asked := kernel.Conntrack{MaxPerCPU: 1 << 30, UDP: time.Minute}
 	folder := settingsFolder(t, map[string]string{"nf_conntrack_udp_timeout": "30"})
 	if err := os.Mkdir(filepath.Join(folder, "netfilter", "nf_conntrack_max"), 0o755); err != nil {

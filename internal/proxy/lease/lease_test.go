@@ -208,7 +208,7 @@ func TestLeaseOfUnhealthyProxy(t *testing.T) {
 	})
 }
 
-func TestLeaseThatCannotBeWritten(t *testing.T) {
+func TestLeaseWriteFails(t *testing.T) {
 	leased(t, func(k *Keeper, stored *fakeLeases) {
 		stored.set(func() { stored.fail = errors.New("the API is away") })
 		k.Acknowledge(Acknowledgement{Version: 7})

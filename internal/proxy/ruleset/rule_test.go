@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestFingerprintsTellChainsApart(t *testing.T) {
+func TestFingerprintsDistinguishChains(t *testing.T) {
 	config := Config{Family: IPv4}
 	rules := [][]Statement{{NewConnection{}}, {Translated{}}}
 	chains := []*Chain{
@@ -38,7 +38,7 @@ func TestFingerprintsTellChainsApart(t *testing.T) {
 	}
 }
 
-func TestNamesAreOnesThatNftKnows(t *testing.T) {
+func TestNamesAreValidInNft(t *testing.T) {
 	long := strings.Repeat("x", 500)
 	var seen []string
 	for _, name := range []string{"a/b:c", "a/b/c", "a/b:", "", "ä/ß:\"{}", long, long + "y"} {

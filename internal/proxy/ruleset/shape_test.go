@@ -50,7 +50,7 @@ func TestWeightsShareTraffic(t *testing.T) {
 }
 
 // Neighbouring weights are merged, and no class gets a point of traffic too much or too little.
-func TestManyWeightsAreFewClasses(t *testing.T) {
+func TestManyWeightsGiveFewClasses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.Uint32Range(1, MostWeight), 1, 200).Draw(t, "weights")
 		all := make([]weighted, len(weights))
@@ -78,7 +78,7 @@ func TestManyWeightsAreFewClasses(t *testing.T) {
 }
 
 // A change of weights moves as few endpoints as possible between slots.
-func TestWeightsThatChangeKeepSlots(t *testing.T) {
+func TestChangedWeightsKeepSlots(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	b.program(t, start, weightedPort(1000, 1000, 1000, 350, 350))
 	c := b.program(t, start, weightedPort(1000, 1000, 1000, 500, 500))

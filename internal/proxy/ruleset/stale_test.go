@@ -89,7 +89,7 @@ func TestStaleWhenOthersServe(t *testing.T) {
 }
 
 // Packets on their way when an endpoint ended may arrive until its chains and slots are deleted.
-func TestStaleAreLookedAtTwice(t *testing.T) {
+func TestStaleConnectionsAreFoundTwice(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	b.program(t, start, sticky("12", "1"))
 	first := b.program(t, start, sticky("2", ""))

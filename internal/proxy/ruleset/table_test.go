@@ -179,7 +179,7 @@ func TestLingerBeginsWithWritten(t *testing.T) {
 }
 
 // Looks for endpoints that are removed one by one are gathered.
-func TestLooksAreGathered(t *testing.T) {
+func TestChecksAreBatched(t *testing.T) {
 	const linger, apart = 500 * time.Millisecond, 90 * time.Millisecond
 	b := newBed(Config{Family: IPv4, Linger: linger})
 	web := func(all string) ServicePort {
@@ -252,7 +252,7 @@ func TestDisputesAreDecidedByRank(t *testing.T) {
 	holds("4")
 }
 
-func TestBadInputIsLeftOut(t *testing.T) {
+func TestInvalidInputIsOmitted(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	for _, test := range []struct {
 		name string

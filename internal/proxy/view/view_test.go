@@ -69,7 +69,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-func TestTableSaysWhatNoRuleCanBeMadeOf(t *testing.T) {
+func TestTableReportsOmissions(t *testing.T) {
 	odd := service("shop/web", "10.96.0.1", "10.1.0.1")
 	odd.Ports[0].Fronts[0].Port = 0
 	if _, errs := view.Table(ruleset.Config{Family: ruleset.IPv4}, []compile.Family{odd}); len(errs) != 1 {
