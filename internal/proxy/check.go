@@ -12,15 +12,15 @@ type checks struct {
 	// period is how often all rules are compared without a suspicion.
 	period time.Duration
 
-	next time.Time // when to look
-	full time.Time // when to compare all rules at the latest
-	// suspicious means that others have changed some rules. Then all rules may be compared from rested on.
-	suspicious bool
-	rested     time.Time
-	// certain means that others have changed the proxy's rules. Then all rules may be compared from soon on.
-	certain bool
-	soon    time.Time
-	failing bool
+	next    time.Time // when to check
+	compare time.Time // when to compare all rules at the latest
+	// suspicious means that others have changed some rules. Then all rules may be compared after suspiciousAfter.
+	suspicious      bool
+	suspiciousAfter time.Time
+	// certain means that others have changed the proxy's rules. Then all rules may be compared after certainAfter.
+	certain      bool
+	certainAfter time.Time
+	failing      bool
 
 	// background runs a long read beside the programmer, and ends gets its result. underway means that a read runs.
 	// missed counts consecutive useless reads: rules were programmed meanwhile.
@@ -40,20 +40,20 @@ type reading struct {
 }
 
 const (
-	// lookPeriod is how often to look. A repair follows within a second.
-	lookPeriod = 500 * time.Millisecond
-	// restFactor bounds comparisons to a 200th of the time, if others such as kube-proxy change so many rules that ours
-	// may be among them.
-	restFactor = 199
-	// longestTrust is the longest time until a change by others is noticed.
-	longestTrust = time.Minute
-	// soonFactor bounds comparisons to a fifth of the time, if others change our rules again and again.
-	soonFactor = 4
+	// checkPeriod is the time between two checks. A repair follows within a second.
+	checkPeriod = 500 * time.Millisecond
+	// suspiciousFactor bounds comparisons to a 200th of the time, if others such as kube-proxy change so many rules
+	// that ours may be among them.
+	suspiciousFactor = 199
+	// maxUnchecked is the longest time until a foreign change is noticed.
+	maxUnchecked = time.Minute
+	// certainFactor bounds comparisons to a fifth of the time, if others change our rules again and again.
+	certainFactor = 4
 )
 
 func (p *programmer) check(now time.Time) {
 	c := &p.checks
-	c.next = now.Add(lookPeriod)
+	c.next = now.Add(checkPeriod)
 	found, err := p.writer.kernel.Interference()
 	if err != nil {
 		p.checkFailed(err)
@@ -61,7 +61,7 @@ func (p *programmer) check(now time.Time) {
 	}
 	c.suspicious = c.suspicious || found != ruleset.NoInterference
 	c.certain = c.certain || found == ruleset.Interfered
-	everything := c.suspicious && !c.rested.After(now) || (c.certain || !c.full.After(now)) && !c.soon.After(now)
+	everything := c.suspicious && !c.suspiciousAfter.After(now) || (c.certain || !c.compare.After(now)) && !c.certainAfter.After(now)
 	if !everything && found == ruleset.NoInterference {
 		if !c.suspicious && !c.certain && !c.underway {
 			p.checkSucceeded()
@@ -141,8 +141,8 @@ func (p *programmer) compared(all []reading) {
 		}
 	}
 	now := p.clock.Now()
-	c.rested = now.Add(min(restFactor*took, longestTrust))
-	c.soon = now.Add(min(soonFactor*took, longestTrust))
+	c.suspiciousAfter = now.Add(min(suspiciousFactor*took, maxUnchecked))
+	c.certainAfter = now.Add(min(certainFactor*took, maxUnchecked))
 	if missed {
 		// The difference is still there.
 		c.missed = (c.missed + 1) % (mostMissed + 1)
@@ -150,7 +150,7 @@ func (p *programmer) compared(all []reading) {
 		return
 	}
 	c.missed = 0
-	c.full = now.Add(c.period)
+	c.compare = now.Add(c.period)
 }
 
 // checkFailed logs the first failure in a row.

@@ -123,7 +123,7 @@ func (p *programmer) begin() {
 	p.versions = lease.NewAcknowledgements()
 	p.checks.ends = make(chan []reading, 1)
 	// The first read of the rules is a comparison already.
-	p.checks.full = p.clock.Now().Add(p.checks.period)
+	p.checks.compare = p.clock.Now().Add(p.checks.period)
 }
 
 // setLocal stores the addresses of the node's interfaces. Any goroutine may call it.

@@ -96,7 +96,7 @@ func (l listenerOf) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.at) }
 func (w *provenWorld) until(what string, is func() bool) {
 	w.t.Helper()
 	eventually(w.t, what, func() bool {
-		w.run(lookPeriod)
+		w.run(checkPeriod)
 		return is()
 	})
 }
