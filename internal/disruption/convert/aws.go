@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// aws reads a ZoneDisruptionBudget of AWS' zone-aware controllers: so many pods may be down,
-// all of them in one zone.
+// aws converts a ZoneDisruptionBudget of AWS' zone-aware controllers. It allows a number of pods to be down, all in one zone.
 func (o *object) aws() error {
 	spec, err := specOf[struct {
 		DryRun         bool                  `json:"dryRun"`
@@ -20,12 +19,12 @@ func (o *object) aws() error {
 	case err != nil:
 		return err
 	case spec.DryRun:
-		return errors.New("spec.dryRun: true has no equivalent: such a budget refuses nothing, and a TopologyDisruptionBudget would. " +
-			"Set it to false to convert the budget; \"vicinity explain pod/NAME\" says what a budget would answer without evicting")
+		return errors.New("spec.dryRun: true cannot be converted: such a budget refuses nothing, but a TopologyDisruptionBudget does. " +
+			"Set it to false and convert again. To see what a budget would answer, run \"vicinity explain pod/NAME\"")
 	case spec.MaxUnavailable == nil:
 		return errors.New(`spec.maxUnavailable is missing; it must be a number from 0, or a percentage from "0%" to "100%"`)
 	}
-	// An empty selector chooses no pod there.
+	// An empty selector of the original selects no pods.
 	if spec.Selector != nil && !isEmpty(spec.Selector) {
 		o.budget.Selector = spec.Selector
 	}
@@ -35,13 +34,12 @@ func (o *object) aws() error {
 	if spec.MaxUnavailable.Type == intstr.Int {
 		o.budget.MaxUnavailable = spec.MaxUnavailable
 	} else {
-		// There a percentage is one of all pods, though it bounds each zone. With one zone
-		// disturbed at a time that is a bound of the total; here one of a domain would be a
-		// percentage of its share.
+		// The original takes the percentage of all pods, and applies it to each zone. With one disturbed zone at a time that limits the
+		// total. maxUnavailable would be a percentage of the domain's pods.
 		o.budget.MinAvailable = new(intstr.FromInt32(0))
 		o.budget.MaxUnavailableTotal = spec.MaxUnavailable
 	}
-	o.note(RefusesMore, "a pod that is missing, because it was evicted and its replacement does not exist yet or has no node, counts as down here")
-	o.note(AllowsMore, "pods on nodes without the label %s are not covered here; there they are never evicted", o.zoneKey())
+	o.note(RefusesMore, "here a pod that is missing or has no node yet also counts as down")
+	o.note(AllowsMore, "the original refuses evictions from nodes without the label %s; this budget does not cover those pods", o.zoneKey())
 	return nil
 }

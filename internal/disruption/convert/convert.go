@@ -1,9 +1,7 @@
-// Package convert makes TopologyDisruptionBudgets of other kinds of budgets, and says where
-// the two differ. It converts one object at a time, and knows nothing of a cluster: what
-// depends on where pods run is said as an assumption.
+// Package convert turns other kinds of budgets into TopologyDisruptionBudgets, and notes the differences. It converts one object at a
+// time and reads no cluster, so a note states its assumptions about where pods run.
 //
-// A budget that would mean something else in a way that cannot be told in advance is not
-// converted: the error says why, and what to do.
+// If the difference depends on more than that, Convert returns an error with the reason and the next step.
 package convert
 
 import (
@@ -26,63 +24,59 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// Options are what an object does not say.
+// Options supply facts that an object lacks.
 type Options struct {
-	// ZoneKey is the label of nodes that says their zone, topology.kubernetes.io/zone if it
-	// is empty.
+	// ZoneKey is the node label of zones. The default is topology.kubernetes.io/zone.
 	ZoneKey string
-	// GroupBy is the label of pods that has the part of their names that a budget groups
-	// them by. It is needed only if no label of Kubernetes has it.
+	// GroupBy is the pod label with the part of the name that a budget groups by. It is needed only if Kubernetes sets no such label.
 	GroupBy string
 }
 
-// Conversion is what was made of an object.
+// Conversion is a converted object.
 type Conversion struct {
-	// Source is its kind, namespace and name, for people.
+	// Source has the kind, namespace and name of the original, for people.
 	Source string
 	Budget *v1alpha1.TopologyDisruptionBudget
 	Notes  []Note
 }
 
-// Note is where the two budgets differ.
+// Note is a difference between the two budgets.
 type Note struct {
 	Effect Effect
 	Text   string
 }
 
-// IsWeaker reports whether the difference may let evictions through that the original refuses.
+// IsWeaker reports whether the new budget may admit evictions that the original refuses.
 func (n Note) IsWeaker() bool { return n.Effect == AllowsMore || n.Effect == Assumes }
 
-// String is for people.
 func (n Note) String() string { return string(n.Effect) + ": " + n.Text }
 
-// Effect is what a difference leads to.
+// Effect is the effect of a difference.
 type Effect string
 
 // The effects.
 const (
-	// AllowsMore lets through evictions that the original refuses.
+	// AllowsMore admits evictions that the original refuses.
 	AllowsMore Effect = "allows more"
-	// RefusesMore refuses evictions that the original lets through.
+	// RefusesMore refuses evictions that the original admits.
 	RefusesMore Effect = "refuses more"
-	// Assumes holds for most clusters, and would otherwise change what the budget means.
+	// Assumes states an assumption that holds for most clusters. If it does not, the budget means something else.
 	Assumes Effect = "assumes"
-	// Remark changes nothing of the meaning.
+	// Remark does not change the meaning.
 	Remark Effect = "note"
 )
 
-// IsWeaker reports whether evictions may be let through that the original refuses.
+// IsWeaker reports whether the new budget may admit evictions that the original refuses.
 func (c *Conversion) IsWeaker() bool {
 	return slices.ContainsFunc(c.Notes, Note.IsWeaker)
 }
 
-// The groups of the kinds that are converted.
 const (
 	grafanaGroup = "rollout-operator.grafana.com"
 	awsGroup     = "zonecontrol.k8s.aws"
 )
 
-// kinds are converted, each by its own function.
+// kinds has the function that converts each kind.
 var kinds = map[schema.GroupVersionKind]func(*object) error{
 	policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"):                  (*object).native,
 	{Group: policyv1.GroupName, Version: "v1beta1", Kind: "PodDisruptionBudget"}: (*object).nativeBeta,
@@ -90,11 +84,10 @@ var kinds = map[schema.GroupVersionKind]func(*object) error{
 	{Group: awsGroup, Version: "v1", Kind: "ZoneDisruptionBudget"}:               (*object).aws,
 }
 
-// Kinds names what is converted.
+// Kinds names the kinds that Convert supports.
 const Kinds = "PodDisruptionBudget (policy/v1, policy/v1beta1), ZoneAwarePodDisruptionBudget (" + grafanaGroup + "/v1) and ZoneDisruptionBudget (" + awsGroup + "/v1)"
 
-// Is reports whether objects of the kind are converted. A known kind in an unknown version
-// is one: Convert refuses it, since it would go unseen otherwise.
+// Is reports whether Convert must see objects of the kind. That includes unknown versions, so that Convert refuses them visibly.
 func Is(gvk schema.GroupVersionKind) bool {
 	for known := range kinds {
 		if known.GroupKind() == gvk.GroupKind() {
@@ -104,7 +97,7 @@ func Is(gvk schema.GroupVersionKind) bool {
 	return false
 }
 
-// object is one that is converted.
+// object is an object during its conversion.
 type object struct {
 	metadata
 	spec json.RawMessage
@@ -115,7 +108,7 @@ type object struct {
 	notes   []Note
 }
 
-// metadata is what a budget keeps of that of the original.
+// metadata has the fields that the new budget keeps.
 type metadata struct {
 	Name        string            `json:"name"`
 	Namespace   string            `json:"namespace"`
@@ -127,15 +120,14 @@ func (o *object) note(effect Effect, format string, args ...any) {
 	o.notes = append(o.notes, Note{effect, fmt.Sprintf(format, args...)})
 }
 
-// Convert makes a budget of an object in JSON. Its kind is given beside it, since items of a
-// list may leave it out.
+// Convert converts an object in JSON. The kind is a parameter, because items of a list may lack it.
 func Convert(kind schema.GroupVersionKind, data []byte, options Options) (*Conversion, error) {
 	convert, found := kinds[kind]
 	switch {
 	case !found && Is(kind):
-		return nil, fmt.Errorf("apiVersion %q is not read; it must be %s", kind.GroupVersion(), strings.Join(versions(kind.GroupKind()), " or "))
+		return nil, fmt.Errorf("apiVersion %q is not supported; it must be %s", kind.GroupVersion(), strings.Join(versions(kind.GroupKind()), " or "))
 	case !found:
-		return nil, fmt.Errorf("kind %q of apiVersion %q is not converted; allowed are %s", kind.Kind, kind.GroupVersion(), Kinds)
+		return nil, fmt.Errorf("kind %q of apiVersion %q cannot be converted; allowed are %s", kind.Kind, kind.GroupVersion(), Kinds)
 	}
 	var read struct {
 		Metadata metadata        `json:"metadata"`
@@ -158,12 +150,12 @@ func Convert(kind schema.GroupVersionKind, data []byte, options Options) (*Conve
 		return nil, errors.New(plaintext.Line(faults.ToAggregate().Error()))
 	}
 	if o.budget.Selector == nil {
-		o.note(Remark, "the selector chooses no pod, here as there")
+		o.note(Remark, "both budgets select no pods")
 	}
 	return o.conversion(), nil
 }
 
-// specOf reads the spec of an object. It refuses fields that are not known here: what they mean would be lost.
+// specOf reads the spec of an object. It refuses unknown fields, because their meaning would be lost.
 func specOf[T any](o *object) (spec T, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(o.spec))
 	decoder.DisallowUnknownFields()
@@ -173,12 +165,12 @@ func specOf[T any](o *object) (spec T, err error) {
 	case errors.As(err, &mistyped):
 		return spec, fmt.Errorf("%s: a %s is not allowed; it must be of type %s", strings.TrimSuffix("spec."+mistyped.Field, "."), mistyped.Value, mistyped.Type)
 	case err != nil:
-		return spec, fmt.Errorf("spec: %w; it must have the fields of a %s that are known here, since the meaning of others would be lost", err, o.kind)
+		return spec, fmt.Errorf("spec: %w; it must have only fields of a %s that can be converted, as the meaning of others would be lost", err, o.kind)
 	}
 	return spec, nil
 }
 
-// notAllowed says which value of a field is not allowed, and what is.
+// notAllowed returns an error with the wrong value of a field and the allowed values.
 func notAllowed(field string, value any, allowed string) error {
 	if text, ok := value.(string); ok {
 		value = strconv.Quote(plaintext.Of(text))
@@ -186,7 +178,7 @@ func notAllowed(field string, value any, allowed string) error {
 	return fmt.Errorf("spec.%s: %v is not allowed; it must be %s", field, value, allowed)
 }
 
-// versions are the ones of a kind that are read, in their order.
+// versions returns the supported versions of a kind, sorted.
 func versions(kind schema.GroupKind) (all []string) {
 	for known := range kinds {
 		if known.GroupKind() == kind {
@@ -199,7 +191,7 @@ func versions(kind schema.GroupKind) (all []string) {
 
 func (o *object) conversion() *Conversion {
 	annotations := maps.Clone(o.Annotations)
-	// kubectl would take its own record of the original for that of the budget.
+	// kubectl would use this record of the original for the new budget.
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
 	if len(annotations) == 0 {
 		annotations = nil
@@ -219,7 +211,7 @@ func (o *object) conversion() *Conversion {
 	}
 }
 
-// byZone divides nodes into zones.
+// byZone makes the zones of nodes the domains.
 func (o *object) byZone() {
 	key := o.options.ZoneKey
 	if key == "" {
@@ -230,7 +222,7 @@ func (o *object) byZone() {
 	}
 }
 
-// zoneKey is the key that byZone divided by.
+// zoneKey returns the label that byZone has set.
 func (o *object) zoneKey() string { return o.budget.NodeSelectorTerm.MatchExpressions[0].Key }
 
 func isEmpty(selector *metav1.LabelSelector) bool {

@@ -15,7 +15,7 @@ import (
 	"vicinity.dev/vicinity/test/golden"
 )
 
-// inputs are the objects in testdata as JSON, by the names of their files.
+// inputs returns the objects in testdata as JSON, by file name.
 func inputs(t testing.TB) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.yaml")
@@ -83,18 +83,18 @@ func TestOptions(t *testing.T) {
 	if got := rendered(t, objects["testdata/zpdb-partition-label.yaml"], Options{GroupBy: "example.com/cache"}); !strings.Contains(got, "groupBy: example.com/cache") {
 		t.Errorf("a label in place of the names: got\n%s", got)
 	}
-	if got := rendered(t, objects["testdata/zpdb.yaml"], Options{ZoneKey: "example.com/rack"}); !strings.Contains(got, "key: example.com/rack") || !strings.Contains(got, "label example.com/rack of nodes") {
+	if got := rendered(t, objects["testdata/zpdb.yaml"], Options{ZoneKey: "example.com/rack"}); !strings.Contains(got, "key: example.com/rack") || !strings.Contains(got, "node label example.com/rack;") {
 		t.Errorf("another label of zones: got\n%s", got)
 	}
 }
 
-// TestOrdinalsAreWhatPodsHaveAsLabel compares the expressions that count as ordinals with the part of pod names that they match.
-func TestOrdinalsAreWhatPodsHaveAsLabel(t *testing.T) {
+// TestOrdinalsOfRegularExpressions compares the expressions that count as ordinals with the part of pod names that they match.
+func TestOrdinalsOfRegularExpressions(t *testing.T) {
 	for text, want := range map[string]bool{
 		`[a-z\-]+-zone-[a-z]-([0-9]+)`: true,
 		`.*-(\d+)`:                     true,
 		`cache-([0-9]+)`:               true,
-		`.*([0-9]+)`:                   false, // of 12 only the 2
+		`.*([0-9]+)`:                   false, // matches only the 2 of 12
 		`.*-([0-9])`:                   false,
 		`.*-([0-9]*)`:                  false,
 		`.*-([1-9]+)`:                  false,

@@ -15,7 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// grafanaSpec is that of a ZoneAwarePodDisruptionBudget.
+// grafanaSpec is the spec of a ZoneAwarePodDisruptionBudget.
 type grafanaSpec struct {
 	Selector *struct {
 		MatchLabels map[string]string `json:"matchLabels"`
@@ -27,10 +27,9 @@ type grafanaSpec struct {
 	PodNameRegexGroup        *int   `json:"podNameRegexGroup"`
 }
 
-// grafana reads a ZoneAwarePodDisruptionBudget of Grafana's rollout-operator. Its zones are
-// StatefulSets: so many pods of one may be down while no other has one that is. With a
-// regular expression that finds a partition in the names of pods, so many pods of each
-// partition may be down, wherever they are.
+// grafana converts a ZoneAwarePodDisruptionBudget of Grafana's rollout-operator. Its zones are StatefulSets: a number of pods of one zone
+// may be down while the other zones have none down. A regular expression can group pods into partitions by name. Then that number of
+// pods of each partition may be down, in any zone.
 func (o *object) grafana() error {
 	spec, err := specOf[grafanaSpec](o)
 	if err != nil {
@@ -57,16 +56,15 @@ func (o *object) grafana() error {
 		o.byZone()
 		o.budget.MaxUnavailableDomains = new(int32(1))
 		if delay != nil {
-			o.note(RefusesMore, "the rollout-operator goes by crossZoneEvictionDelay only beside podNamePartitionRegex; here it holds between zones")
+			o.note(RefusesMore, "the rollout-operator ignores crossZoneEvictionDelay without podNamePartitionRegex; here it holds between zones")
 		}
 	} else {
 		if amount.Type == intstr.String {
-			return errors.New("spec.maxUnavailablePercentage is not allowed beside podNamePartitionRegex; give maxUnavailable")
+			return errors.New("spec.maxUnavailablePercentage is not allowed with podNamePartitionRegex; set maxUnavailable instead")
 		}
 		o.budget.GroupBy = partition
 		if delay != nil {
-			// Only domains settle: a partition has one pod in each zone, so that as many
-			// disturbed zones are as many pods.
+			// settleTime needs domains. A partition has one pod in each zone, so the limit of zones is the limit of pods.
 			o.byZone()
 			o.budget.MaxUnavailableDomains = &amount.IntVal
 			o.budget.MaxUnavailableTotal = &amount
@@ -74,19 +72,19 @@ func (o *object) grafana() error {
 	}
 	o.budget.SettleTime = delay
 	if o.budget.NodeSelectorTerm != nil {
-		o.note(Assumes, "each StatefulSet runs in one zone, as the label %s of nodes has it: there a zone is a StatefulSet, here it is the value of the label", o.zoneKey())
+		o.note(Assumes, "each StatefulSet runs in one zone. This budget counts by the node label %s; the original counts by StatefulSet", o.zoneKey())
 	}
 	if amount.Type == intstr.String && amount.StrVal != "0%" {
-		o.note(AllowsMore, "percentages are rounded up here, and down to at least 1 there: that is at most one pod more in a zone")
+		o.note(AllowsMore, "this budget rounds percentages up; the original rounds them down to at least 1. So one more pod of a zone may be down")
 	}
 	if partition != "" {
-		o.note(RefusesMore, "while a pod of a StatefulSet does not exist or has no node, it may be one of any partition, so it counts in each")
+		o.note(RefusesMore, "a pod of a StatefulSet that does not exist or has no node counts in each partition, because its own is unknown")
 	}
-	o.note(Remark, "rollouts of the rollout-operator ask the ZoneAwarePodDisruptionBudget and not this budget: keep it while they do; an eviction then needs both")
+	o.note(Remark, "rollouts of the rollout-operator ask only the ZoneAwarePodDisruptionBudget. Keep it while you use them; an eviction then needs both budgets")
 	return nil
 }
 
-// amount is how many pods may be down in a zone or a partition, 1 if nothing says it.
+// amount returns how many pods of a zone or a partition may be down. The default is 1.
 func (s *grafanaSpec) amount() (intstr.IntOrString, error) {
 	percent := s.MaxUnavailablePercentage
 	switch {
@@ -95,14 +93,14 @@ func (s *grafanaSpec) amount() (intstr.IntOrString, error) {
 	case percent == nil:
 		return intstr.FromInt32(*s.MaxUnavailable), nil
 	case s.MaxUnavailable != nil:
-		return intstr.IntOrString{}, notAllowed("maxUnavailablePercentage", *percent, "left out beside maxUnavailable")
+		return intstr.IntOrString{}, notAllowed("maxUnavailablePercentage", *percent, "omitted if maxUnavailable is set")
 	case *percent < 0 || *percent > 100:
 		return intstr.IntOrString{}, notAllowed("maxUnavailablePercentage", *percent, "a number from 0 to 100")
 	}
 	return intstr.FromString(fmt.Sprintf("%d%%", *percent)), nil
 }
 
-// delay is how long a pod has to be ready again, nil if that does not matter.
+// delay returns how long a pod must be ready again before other zones may be disturbed, nil for no time.
 func (s *grafanaSpec) delay() (*metav1.Duration, error) {
 	if s.CrossZoneEvictionDelay == "" {
 		return nil, nil
@@ -117,8 +115,7 @@ func (s *grafanaSpec) delay() (*metav1.Duration, error) {
 	return &metav1.Duration{Duration: delay}, nil
 }
 
-// partition is the label of pods that has their partition, empty if the budget knows no partitions. The label
-// that a user names comes before those of Kubernetes.
+// partition returns the pod label of the partition, empty if the budget has no partitions. The label that the user names comes first.
 func (s *grafanaSpec) partition(named string) (string, error) {
 	const field = "podNamePartitionRegex"
 	text, group := s.PodNamePartitionRegex, 1
@@ -131,24 +128,24 @@ func (s *grafanaSpec) partition(named string) (string, error) {
 	compiled, err := regexp.Compile("^" + text + "$")
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%w: %s", notAllowed(field, text, "a regular expression as Go reads it"), plaintext.Line(err.Error()))
+		return "", fmt.Errorf("%w: %s", notAllowed(field, text, "a regular expression in the syntax of Go"), plaintext.Line(err.Error()))
 	case compiled.NumSubexp() == 0:
-		return "", notAllowed(field, text, "a regular expression with a group in parentheses, which is the partition")
+		return "", notAllowed(field, text, "a regular expression with a group in parentheses for the partition")
 	case group < 1 || group > compiled.NumSubexp():
-		return "", notAllowed("podNameRegexGroup", group, fmt.Sprintf("a number from 1 to %d, as many groups as podNamePartitionRegex has", compiled.NumSubexp()))
+		return "", notAllowed("podNameRegexGroup", group, fmt.Sprintf("a number from 1 to %d, the number of groups in podNamePartitionRegex", compiled.NumSubexp()))
 	case s.PodNameRegexGroup == nil && compiled.NumSubexp() > 1:
 		return "", fmt.Errorf("spec.podNameRegexGroup is missing; it must say which of the %d groups of podNamePartitionRegex is the partition", compiled.NumSubexp())
 	case named != "":
 		return named, nil
 	case !isOrdinal(text, group):
-		return "", fmt.Errorf("spec.%s: %q takes a part of the names of pods that no label of Kubernetes has. "+
-			"Give the pods a label with that part, and convert with --group-by and the key of that label", field, plaintext.Of(text))
+		return "", fmt.Errorf("spec.%s: %q matches a part of pod names that no label of Kubernetes has. "+
+			"Give the pods a label with that part. Then convert with --group-by and the key of the label", field, plaintext.Of(text))
 	}
 	return appsv1.PodIndexLabel, nil
 }
 
-// isOrdinal reports whether a group of a regular expression is the ordinal of a pod of a
-// StatefulSet: the digits after the last hyphen of its name. Kubernetes has it as a label.
+// isOrdinal reports whether a group of a regular expression matches the ordinal of a StatefulSet pod: the digits after the last hyphen
+// of the name. Kubernetes sets it as a label.
 func isOrdinal(text string, group int) bool {
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil || parsed.Op != syntax.OpConcat || len(parsed.Sub) < 2 {
@@ -159,7 +156,7 @@ func isOrdinal(text string, group int) bool {
 		before.Op == syntax.OpLiteral && before.Rune[len(before.Rune)-1] == '-'
 }
 
-// isNumber reports whether a regular expression is one for one or more digits.
+// isNumber reports whether a regular expression matches exactly one or more digits.
 func isNumber(r *syntax.Regexp) bool {
 	if r.Op != syntax.OpPlus {
 		return false

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// native reads a PodDisruptionBudget. Its meaning is that of a budget with one domain.
+// native converts a PodDisruptionBudget. It means the same as a budget with one domain.
 func (o *object) native() error {
 	spec, err := specOf[policyv1.PodDisruptionBudgetSpec](o)
 	if err != nil {
@@ -15,17 +15,16 @@ func (o *object) native() error {
 	o.budget.Selector, o.budget.UnhealthyPodEvictionPolicy = spec.Selector, spec.UnhealthyPodEvictionPolicy
 	o.budget.MinAvailable, o.budget.MaxUnavailable = spec.MinAvailable, spec.MaxUnavailable
 	if spec.MinAvailable == nil && spec.MaxUnavailable == nil {
-		// Kubernetes takes such a budget, and lets no ready pod be evicted by it.
+		// Kubernetes accepts such a budget. It admits no eviction of a ready pod.
 		o.budget.MaxUnavailable = new(intstr.FromInt32(0))
 	}
 	return nil
 }
 
-// emptySelectorKey is in the selector that policy/v1beta1 has for all pods.
+// emptySelectorKey is the key that stands for all pods in selectors of policy/v1beta1.
 const emptySelectorKey = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
 
-// nativeBeta reads a PodDisruptionBudget of the version before, in which an empty selector
-// chooses no pod.
+// nativeBeta converts a PodDisruptionBudget of policy/v1beta1, where an empty selector selects no pods.
 func (o *object) nativeBeta() error {
 	if err := o.native(); err != nil || o.budget.Selector == nil {
 		return err
