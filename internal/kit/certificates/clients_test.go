@@ -224,7 +224,7 @@ func secretOf(t *testing.T, certificate *tls.Certificate) *corev1.Secret {
 	}}
 }
 
-// A certificate is served as soon as the Secret has it. A deleted, empty or broken Secret changes nothing.
+// A new certificate is served at once. A deleted, empty or broken Secret changes nothing.
 func TestRenewal(t *testing.T) {
 	c := &Certificates{}
 	l := &loader{certificates: c, folder: t.TempDir(), log: logr.Discard()}

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes of the program.
 const (
 	ExitFailure     = 1
 	ExitUsage       = 2
@@ -28,7 +27,7 @@ type Streams struct {
 	Out, Err io.Writer
 }
 
-// ExitError is an error that chooses the exit code of the program.
+// ExitError is an error with the exit code of the program.
 type ExitError struct {
 	Code int
 	Err  error

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Changes of one burst are handled once, those after it again, and what failed is tried again.
+// The changes of one burst are handled together. Later and failed ones are handled again.
 func TestBurstsAreHandledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -23,7 +23,7 @@ func aService(labels map[string]string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: labels}}
 }
 
-// stored is a client of one object, and the object as it is read.
+// stored stores an object in a fake API server, and sets its resource version.
 func stored(t *testing.T, object client.Object) client.WithWatch {
 	t.Helper()
 	c := fake.NewClientBuilder().WithObjects(object).WithStatusSubresource(&corev1.Service{}).Build()
@@ -55,7 +55,7 @@ func TestLabelsAreSet(t *testing.T) {
 			if fmt.Sprint(got.Labels) != test.want || got.ResourceVersion == read.ResourceVersion {
 				t.Errorf("labels %v, version %s after %s; want %s", got.Labels, got.ResourceVersion, read.ResourceVersion, test.want)
 			}
-			// What was read is not what is stored any more.
+			// The object that was read is outdated now.
 			if err := Patch(t.Context(), c, aService(nil), SetLabel(read, label, "z")); err == nil {
 				t.Error("the guard does not hold")
 			}
@@ -185,8 +185,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// The API server refuses a patch of an object that has changed or is gone, in the words that
-// IsChanged understands. A patch that breaks a rule is another error.
+// IsChanged recognizes the API server's errors for a patch of an object that changed or is gone. An invalid patch is another error.
 func TestGuardsOfTheAPIServer(t *testing.T) {
 	c := rig.Start(t)
 	objects, err := client.New(c.Config(), client.Options{})

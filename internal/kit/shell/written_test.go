@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// object is one given as name/uid/version.
+// object parses name/uid/version.
 func object(text string) *corev1.ConfigMap {
 	parts := strings.Split(text, "/")
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: parts[0], UID: types.UID(parts[1]), ResourceVersion: parts[2]}}
@@ -70,7 +70,7 @@ func TestOverlay(t *testing.T) {
 			}
 			now, cached := begin.Add(test.after), objects(test.cached)
 			before := slices.Clone(cached)
-			// To look changes nothing that a second look would see.
+			// A reading changes nothing.
 			for range 2 {
 				if got := texts(o.Current(cached, now)); got != test.want {
 					t.Errorf("current are %s, want %s", got, test.want)
@@ -103,7 +103,7 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// To look for a note makes none.
+// A look-up creates no note.
 func TestNotes(t *testing.T) {
 	var notes Notes[string, int]
 	if notes.Get("a") != nil || notes.Has("a") || len(notes.Keys()) > 0 {
