@@ -28,7 +28,7 @@ import (
 type cluster struct {
 	*meter.Run
 	groups dynamic.NamespaceableResourceInterface
-	// names reads only metadata, which is enough to count objects.
+	// names reads only metadata, to count objects.
 	names metadata.Interface
 	dir   state.Dir
 	// Proxies run on node, and endpoints listen on ends.

@@ -35,7 +35,7 @@ type contest struct {
 	// changes are the times from a change of a slice, writes the API server's part of them,
 	// groupChanges the times from a change of a group.
 	changes, writes, groupChanges []time.Duration
-	// cpu is the CPU time of a number of changes.
+	// cpu is the CPU time of costed changes.
 	cpu    time.Duration
 	costed int
 	// memory is the program's memory, the most of all rounds.

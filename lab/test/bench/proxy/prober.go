@@ -182,11 +182,11 @@ func openSockets(namespace string, number int, ports *portRange) (sockets []int,
 func forgetConnections() error {
 	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
 	if err != nil {
-		return fmt.Errorf("talking to the kernel: %w", err)
+		return fmt.Errorf("opening a netlink socket: %w", err)
 	}
 	defer handle.Close()
 	if err := handle.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
-		return fmt.Errorf("having the kernel forget connections: %w", err)
+		return fmt.Errorf("flushing the connection table: %w", err)
 	}
 	return nil
 }
