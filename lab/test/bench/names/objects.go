@@ -61,7 +61,7 @@ func newNode(i int) *corev1.Node {
 	return node
 }
 
-// podAddress is in 12.0.0.0/8.
+// podAddress returns an address in 12.0.0.0/8.
 func podAddress(i int) netip.Addr { return meter.Address(12, i) }
 
 func podNamespace(i int) string { return fmt.Sprintf("pods-%d", i/podsPerNamespace) }
