@@ -8,13 +8,13 @@ import (
 type lingering struct {
 	slots map[slotsOf]*surplus
 	// queue has the deletions, in order. An item is obsolete if its time differs from that of its part or slots.
-	queue  []deferral
-	looks  []*look // in order, at whole multiples of lookEvery after origin
-	origin time.Time
+	queue    []deferral
+	rechecks []*recheck // in order, at whole multiples of recheckEvery after origin
+	origin   time.Time
 }
 
-// lookEvery gathers looks, so that a stream of changes does not search the connections for each change.
-const lookEvery = time.Second
+// recheckEvery batches rechecks, so that a stream of changes does not search the connections for each change.
+const recheckEvery = time.Second
 
 // slotsOf are the slots of a front in the map of a pool.
 type slotsOf struct {
@@ -70,22 +70,22 @@ func (l *lingering) deferPart(p *part, due time.Time) {
 	l.queue = append(l.queue, deferral{due: due, part: p})
 }
 
-// deferLook adds a look for after the linger time.
-func (l *lingering) deferLook(again *look, until time.Time) {
+// deferRecheck adds a recheck for after the linger time.
+func (l *lingering) deferRecheck(again *recheck, until time.Time) {
 	if l.origin.IsZero() {
 		l.origin = until
 	}
 	again.wait(l.origin, until)
-	l.looks = append(l.looks, again)
+	l.rechecks = append(l.rechecks, again)
 }
 
-// wait sets a look's time to the first multiple of lookEvery that is not before until.
-func (l *look) wait(origin, until time.Time) {
-	times := (until.Sub(origin) + lookEvery - 1) / lookEvery
-	l.until, l.due = until, origin.Add(times*lookEvery)
+// wait sets a recheck's time to the first multiple of recheckEvery that is not before until.
+func (l *recheck) wait(origin, until time.Time) {
+	times := (until.Sub(origin) + recheckEvery - 1) / recheckEvery
+	l.until, l.due = until, origin.Add(times*recheckEvery)
 }
 
-// extend moves the deletions and looks of a time to a later one.
+// extend moves the deletions and rechecks of a time to a later one.
 func (l *lingering) extend(due, until time.Time) {
 	for i := range l.queue {
 		d := &l.queue[i]
@@ -102,9 +102,9 @@ func (l *lingering) extend(due, until time.Time) {
 		}
 		d.part.due = until
 	}
-	for _, look := range l.looks {
-		if look.until.Equal(due) {
-			look.wait(l.origin, until)
+	for _, recheck := range l.rechecks {
+		if recheck.until.Equal(due) {
+			recheck.wait(l.origin, until)
 		}
 	}
 }
@@ -118,11 +118,11 @@ func (l *lingering) isObsolete(d deferral) bool {
 	return rest == nil || !rest.due.Equal(d.due)
 }
 
-// nextDue returns when the first deletion or look is due.
+// nextDue returns when the first deletion or recheck is due.
 func (l *lingering) nextDue() (time.Time, bool) {
 	at, some := l.nextDeletion()
-	if len(l.looks) > 0 && (!some || l.looks[0].due.Before(at)) {
-		at, some = l.looks[0].due, true
+	if len(l.rechecks) > 0 && (!some || l.rechecks[0].due.Before(at)) {
+		at, some = l.rechecks[0].due, true
 	}
 	return at, some
 }
@@ -138,15 +138,15 @@ func (l *lingering) nextDeletion() (time.Time, bool) {
 	return l.queue[0].due, true
 }
 
-// takeLooks removes and returns the due looks.
-func (l *lingering) takeLooks(now time.Time) []*look {
+// takeRechecks removes and returns the due rechecks.
+func (l *lingering) takeRechecks(now time.Time) []*recheck {
 	n := 0
-	for n < len(l.looks) && !l.looks[n].due.After(now) {
+	for n < len(l.rechecks) && !l.rechecks[n].due.After(now) {
 		n++
 	}
-	taken := l.looks[:n]
-	if l.looks = l.looks[n:]; len(l.looks) == 0 {
-		l.looks = nil
+	taken := l.rechecks[:n]
+	if l.rechecks = l.rechecks[n:]; len(l.rechecks) == 0 {
+		l.rechecks = nil
 	}
 	return taken
 }

@@ -144,7 +144,7 @@ func (r *revision) reviseMemories() {
 	slices.SortFunc(r.forget, func(a, b Forget) int { return cmp.Compare(a.Set, b.Set) })
 }
 
-// recordLoss adds a look at a map: for all its removed targets if the kernel's rules were read.
+// recordLoss adds a recheck of a map: for all its removed targets if the kernel's rules were read.
 func (r *revision) recordLoss(port string, p *part, gone []netip.AddrPort) {
 	if r.held != nil {
 		gone = nil

@@ -384,7 +384,7 @@ func (m *machine) commit(t *rapid.T) {
 		m.lookAtConnections(t, c.Stale)
 	}
 	m.intact, m.forgetful = true, false
-	m.look(t)
+	m.check(t)
 	m.connect()
 }
 
@@ -397,8 +397,8 @@ func (m *machine) forgetClients() {
 	m.toForget = nil
 }
 
-// look compares the kernel with the model.
-func (m *machine) look(t *rapid.T) {
+// check compares the kernel with the model.
+func (m *machine) check(t *rapid.T) {
 	l := m.kernel.list(m.world.family)
 	if !m.Holds(l) || !m.HoldsShape(l) {
 		t.Fatalf("the kernel differs: %v", m.compare(l, true))

@@ -69,7 +69,7 @@ func (r *revision) commit() Commit {
 	r.stale = append(r.stale, r.stillStale(r.unseen)...)
 	r.reviseMemories()
 	if len(r.stale)+len(r.losses) > 0 {
-		r.lingering.deferLook(&look{stale: r.stale, losses: r.losses}, r.due)
+		r.lingering.deferRecheck(&recheck{stale: r.stale, losses: r.losses}, r.due)
 	}
 	r.settle()
 	r.expire()
@@ -101,7 +101,7 @@ func (r *revision) adopt() {
 	}
 	r.removals = r.held.junk
 	// If the kernel refused the transaction, its stale connections were not deleted.
-	for _, l := range r.lingering.looks {
+	for _, l := range r.lingering.rechecks {
 		r.unseen = append(r.unseen, l.stale...)
 	}
 	r.lingering = newLingering()

@@ -64,7 +64,7 @@ func (r *revision) holdsAll(names []string) bool {
 
 // expire deletes due parts and slots, and the parts that only these use.
 func (r *revision) expire() {
-	r.lookAgain(r.lingering.takeLooks(r.now))
+	r.repeatRequests(r.lingering.takeRechecks(r.now))
 	var expired [partKinds][]*part
 	for {
 		due, ok := r.lingering.nextDeletion()

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// look repeats the requests of a Commit: packets on their way may open stale connections and add clients, until their
+// recheck repeats the requests of a Commit: packets on their way may open stale connections and add clients, until their
 // chains and slots are deleted.
-type look struct {
+type recheck struct {
 	stale      []Stale
 	losses     []loss
-	until, due time.Time // when the linger time ends, and when to look
+	until, due time.Time // when the linger time ends, and when to check
 }
 
 // alive returns the endpoints whose connections may continue.
@@ -95,10 +95,10 @@ func (r *revision) findStale(f frontRevision, wanted *entry) {
 	}
 }
 
-// lookAgain repeats the requests that still hold.
-func (r *revision) lookAgain(looks []*look) {
+// repeatRequests repeats the requests that still hold.
+func (r *revision) repeatRequests(rechecks []*recheck) {
 	var stale []Stale
-	for _, l := range looks {
+	for _, l := range rechecks {
 		stale = append(stale, l.stale...)
 		for _, lost := range l.losses {
 			r.forgetAgain(lost)

@@ -119,7 +119,7 @@ func TestStaleConnectionsAreFoundTwice(t *testing.T) {
 	}
 }
 
-// The second look does not end connections to an endpoint that came back.
+// The recheck does not end connections to an endpoint that came back.
 func TestServingEndpointsAreNotStale(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	b.program(t, start, sticky("123", ""))

@@ -122,7 +122,7 @@ func (t *Table) Written(now time.Time) {
 	}
 }
 
-// Due returns when a Commit is due for deletions or looks, and whether any is.
+// Due returns when a Commit is due for deletions or rechecks, and whether any is.
 func (t *Table) Due() (time.Time, bool) {
 	if len(t.recalled) > 0 {
 		return t.due, true

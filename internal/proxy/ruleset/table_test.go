@@ -166,11 +166,11 @@ func TestLingerBeginsWithWritten(t *testing.T) {
 		"delete chain split-3-2", "delete chain pick-local-2", "delete chain pick-3")
 	b.do(t, c)
 	// The removed endpoint is checked again at the next interval.
-	look := start.Add(linger + lookEvery)
-	if due, ok := b.Due(); !ok || !due.Equal(look) {
-		t.Errorf("due at %s (%t), want %s", due, ok, look)
+	recheck := start.Add(linger + recheckEvery)
+	if due, ok := b.Due(); !ok || !due.Equal(recheck) {
+		t.Errorf("due at %s (%t), want %s", due, ok, recheck)
 	}
-	if c := b.Commit(look); !c.Transaction.Empty() || len(c.Stale) == 0 {
+	if c := b.Commit(recheck); !c.Transaction.Empty() || len(c.Stale) == 0 {
 		t.Errorf("%v, of connections %v", describe(c.Transaction), c.Stale)
 	}
 	if due, ok := b.Due(); ok {
@@ -178,7 +178,7 @@ func TestLingerBeginsWithWritten(t *testing.T) {
 	}
 }
 
-// Looks for endpoints that are removed one by one are gathered.
+// Checks of endpoints that are removed one by one are batched.
 func TestChecksAreBatched(t *testing.T) {
 	const linger, apart = 500 * time.Millisecond, 90 * time.Millisecond
 	b := newBed(Config{Family: IPv4, Linger: linger})
@@ -192,7 +192,7 @@ func TestChecksAreBatched(t *testing.T) {
 		b.program(t, at, web(string("21"[i%2])))
 		b.Written(at)
 	}
-	looks := 0
+	rechecks := 0
 	for {
 		due, some := b.Due()
 		if !some {
@@ -204,11 +204,11 @@ func TestChecksAreBatched(t *testing.T) {
 		if c := b.Commit(due); len(c.Stale) != 1 || c.Stale[0].Target != targets("2")[0] {
 			t.Errorf("at %s connections to %v are searched", due.Sub(start), c.Stale)
 		}
-		looks++
+		rechecks++
 	}
 	// Later commits return the first ones. Six endpoints were removed after these.
-	if looks != 1 {
-		t.Errorf("%d looks, want one", looks)
+	if rechecks != 1 {
+		t.Errorf("%d rechecks, want one", rechecks)
 	}
 }
 
