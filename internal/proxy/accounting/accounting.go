@@ -157,7 +157,7 @@ func (a *Accountant) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- a.follow(listening) }()
 	for {
-		a.look(ctx)
+		a.readConnections(ctx)
 		timer := a.clock.NewTimer(a.pause())
 		select {
 		case <-timer.C():
@@ -211,9 +211,9 @@ func (a *Accountant) take(read []byte, kind uint16, to func(connection)) {
 	}
 }
 
-// look reads the switches and all open connections, and sets the pause until the next look.
-func (a *Accountant) look(ctx context.Context) {
-	a.lookAtSwitches()
+// readConnections reads the switches and all open connections, and sets the pause until the next reading.
+func (a *Accountant) readConnections(ctx context.Context) {
+	a.readSwitches()
 	a.mu.Lock()
 	a.ledger.begin()
 	a.mu.Unlock()
@@ -247,8 +247,8 @@ func (a *Accountant) pause() time.Duration {
 	return max(a.health.pause, a.interval)
 }
 
-// lookAtSwitches reads the kernel's switches, and makes the kernel count bytes if the options ask for it.
-func (a *Accountant) lookAtSwitches() {
+// readSwitches reads the kernel's switches, and makes the kernel count bytes if the options ask for it.
+func (a *Accountant) readSwitches() {
 	bytes, ends, err := a.kernel.switches()
 	if err == nil && !bytes {
 		err = errors.New("the kernel does not count bytes; set the sysctl net.netfilter.nf_conntrack_acct to 1, which holds for new connections")

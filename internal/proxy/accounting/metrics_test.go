@@ -14,7 +14,7 @@ func gathered(t *testing.T) *Accountant {
 	a := accountant(t, Options{Resolve: numbered})
 	a.ledger.book.most = 2
 	a.kernel = newFakeKernel()
-	a.look(t.Context())
+	a.readConnections(t.Context())
 	a.ledger.begin()
 	a.ledger.recordOpen(to(1, 80, 1).moving(100, 2000))
 	a.ledger.finish(true, noon)
