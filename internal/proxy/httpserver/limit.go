@@ -56,12 +56,12 @@ func (l *Limit) note(conn net.Conn, state http.ConnState) {
 // makeRoom closes surplus connections. Young ones are closed for a later connection, or by the server's timeout.
 func (l *Limit) makeRoom(now time.Time) {
 	for len(l.held) > l.most {
-		gone := l.dispensable(now)
-		if gone < 0 {
+		dispensable := l.dispensable(now)
+		if dispensable < 0 {
 			return
 		}
-		_ = l.held[gone].conn.Close() // the client may have closed it already
-		l.held = slices.Delete(l.held, gone, gone+1)
+		_ = l.held[dispensable].conn.Close() // the client may have closed it already
+		l.held = slices.Delete(l.held, dispensable, dispensable+1)
 	}
 }
 

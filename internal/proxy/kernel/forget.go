@@ -74,13 +74,13 @@ func (c *Conn) clients(family ruleset.Family, name string, keep map[string]bool)
 func (c *Conn) deleteClients(family ruleset.Family, name string, clients []ruleset.Element) error {
 	set := &ruleset.Set{Name: name}
 	for len(clients) > 0 {
-		gone, err := c.deleteUnlessGone(family, set, clients)
-		if len(gone) == 0 || err != nil {
+		absent, err := c.deleteUnlessAbsent(family, set, clients)
+		if len(absent) == 0 || err != nil {
 			return err
 		}
 		left := make([]ruleset.Element, 0, len(clients))
 		for i, client := range clients {
-			if !gone[i] {
+			if !absent[i] {
 				left = append(left, client)
 			}
 		}
@@ -89,8 +89,8 @@ func (c *Conn) deleteClients(family ruleset.Family, name string, clients []rules
 	return nil
 }
 
-// deleteUnlessGone deletes all elements, or deletes none and returns the indexes of the missing ones.
-func (c *Conn) deleteUnlessGone(family ruleset.Family, set *ruleset.Set, elements []ruleset.Element) (map[int]bool, error) {
+// deleteUnlessAbsent deletes all elements, or deletes none and returns the indexes of the missing ones.
+func (c *Conn) deleteUnlessAbsent(family ruleset.Family, set *ruleset.Set, elements []ruleset.Element) (map[int]bool, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	m := &c.asker.Messages
@@ -105,12 +105,12 @@ func (c *Conn) deleteUnlessGone(family ruleset.Family, set *ruleset.Set, element
 	if err != nil {
 		return nil, err
 	}
-	gone := make(map[int]bool)
+	absent := make(map[int]bool)
 	for _, f := range failures {
 		if f.Errno != unix.ENOENT || f.Message == 0 {
 			return nil, f
 		}
-		gone[f.Message-1] = true
+		absent[f.Message-1] = true
 	}
-	return gone, nil
+	return absent, nil
 }

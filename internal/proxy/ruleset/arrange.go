@@ -82,13 +82,13 @@ func subtract(some, others []netip.AddrPort) []netip.AddrPort {
 		return nil
 	}
 	rest := distinct(others)
-	var gone []netip.AddrPort
+	var rest []netip.AddrPort
 	for _, target := range some {
 		if _, found := slices.BinarySearchFunc(rest, target, netip.AddrPort.Compare); !found {
-			gone = append(gone, target)
+			rest = append(rest, target)
 		}
 	}
-	return distinct(gone)
+	return distinct(rest)
 }
 
 func contains(targets []netip.AddrPort, target netip.AddrPort) bool {

@@ -19,8 +19,8 @@ const mostRemovedTargets = 32
 // recall returns rules that delete clients of removed endpoints, and lead other remembered clients to their targets. They
 // compare addresses only: the kernel compares one register.
 func (p *part) recall() [][]Statement {
-	addresses := make([]netip.Addr, len(p.gone))
-	for i, t := range p.gone {
+	addresses := make([]netip.Addr, len(p.removed))
+	for i, t := range p.removed {
 		addresses[i] = t.target.Addr()
 	}
 	slices.SortFunc(addresses, netip.Addr.Compare)
@@ -36,20 +36,20 @@ func (p *part) recall() [][]Statement {
 }
 
 // trackRemoved adds the removed targets of a map, and drops those that exist again. It reports whether they change.
-func (t *Table) trackRemoved(p *part, gone, there []netip.AddrPort, until time.Time) bool {
-	kept := slices.DeleteFunc(slices.Clone(p.gone), func(one removedTarget) bool {
-		return contains(there, one.target) || contains(gone, one.target)
+func (t *Table) trackRemoved(p *part, removed, present []netip.AddrPort, until time.Time) bool {
+	kept := slices.DeleteFunc(slices.Clone(p.removed), func(one removedTarget) bool {
+		return contains(present, one.target) || contains(removed, one.target)
 	})
-	changed := len(kept) < len(p.gone)
-	for _, target := range gone {
+	changed := len(kept) < len(p.removed)
+	for _, target := range removed {
 		kept = append(kept, removedTarget{target, until})
 	}
 	t.setRemoved(p, kept)
-	return changed || len(gone) > 0
+	return changed || len(removed) > 0
 }
 
-func (t *Table) setRemoved(p *part, gone []removedTarget) {
-	if p.gone = gone; len(gone) > 0 {
+func (t *Table) setRemoved(p *part, removed []removedTarget) {
+	if p.removed = removed; len(removed) > 0 {
 		t.withRemoved[p] = true
 	} else {
 		delete(t.withRemoved, p)
@@ -60,7 +60,7 @@ func (t *Table) setRemoved(p *part, gone []removedTarget) {
 // removed targets that no packet can have added since.
 func (t *Table) Forgotten(set string, at time.Time) {
 	p := t.parts[set]
-	if p != nil && slices.ContainsFunc(p.gone, func(one removedTarget) bool { return one.isOver(at) }) {
+	if p != nil && slices.ContainsFunc(p.removed, func(one removedTarget) bool { return one.isOver(at) }) {
 		t.recalled[p] = at
 	}
 }
@@ -71,7 +71,7 @@ func (t removedTarget) isOver(at time.Time) bool { return !t.until.After(at) }
 func (t *Table) dropRemoved() []*part {
 	var all []*part
 	for p, at := range t.recalled {
-		t.setRemoved(p, slices.DeleteFunc(slices.Clone(p.gone), func(one removedTarget) bool { return one.isOver(at) }))
+		t.setRemoved(p, slices.DeleteFunc(slices.Clone(p.removed), func(one removedTarget) bool { return one.isOver(at) }))
 		all = append(all, p)
 	}
 	clear(t.recalled)
@@ -94,7 +94,7 @@ func (r *revision) reviseRecalls(memories []*part) {
 // loss has the targets that a map of clients has lost.
 type loss struct {
 	port, set string // port is empty if it is unknown
-	gone      []netip.AddrPort
+	removed   []netip.AddrPort
 }
 
 // reviseMemories finds the maps with clients of removed targets.
@@ -112,16 +112,16 @@ func (r *revision) reviseMemories() {
 				m.before, p.found = distinct(m.before, p.found), nil
 				revised = append(revised, p)
 			}
-			gone := subtract(m.before, m.after)
+			removed := subtract(m.before, m.after)
 			// A pending request must not delete clients of targets that came since.
-			pending := len(p.gone) > 0 && !slices.Equal(distinct(m.before), distinct(m.after))
-			if r.trackRemoved(p, gone, distinct(m.after), r.due) {
+			pending := len(p.removed) > 0 && !slices.Equal(distinct(m.before), distinct(m.after))
+			if r.trackRemoved(p, removed, distinct(m.after), r.due) {
 				revised = append(revised, p)
 			}
-			if len(gone) > 0 || r.held != nil || pending {
+			if len(removed) > 0 || r.held != nil || pending {
 				r.forget = append(r.forget, Forget{Set: m.set, Keep: distinct(m.after)})
 			}
-			r.recordLoss(change.name, p, gone)
+			r.recordLoss(change.name, p, removed)
 		}
 	}
 	if r.held != nil {
@@ -133,9 +133,9 @@ func (r *revision) reviseMemories() {
 			case kept[p.name]:
 				p.found = append([]netip.AddrPort{}, r.held.rememberedTargets(p.name)...)
 			default:
-				gone := r.held.rememberedTargets(p.name)
-				r.trackRemoved(p, gone, nil, r.due)
-				r.recordLoss("", p, gone)
+				removed := r.held.rememberedTargets(p.name)
+				r.trackRemoved(p, removed, nil, r.due)
+				r.recordLoss("", p, removed)
 				r.forget = append(r.forget, Forget{Set: p.name})
 			}
 		}
@@ -145,15 +145,15 @@ func (r *revision) reviseMemories() {
 }
 
 // recordLoss adds a recheck of a map: for all its removed targets if the kernel's rules were read.
-func (r *revision) recordLoss(port string, p *part, gone []netip.AddrPort) {
+func (r *revision) recordLoss(port string, p *part, removed []netip.AddrPort) {
 	if r.held != nil {
-		gone = nil
-		for _, one := range p.gone {
-			gone = append(gone, one.target)
+		removed = nil
+		for _, one := range p.removed {
+			removed = append(removed, one.target)
 		}
 	}
-	if len(gone) > 0 {
-		r.losses = append(r.losses, loss{port, p.name, gone})
+	if len(removed) > 0 {
+		r.losses = append(r.losses, loss{port, p.name, removed})
 	}
 }
 
@@ -167,7 +167,7 @@ func (r *revision) forgetAgain(lost loss) {
 	if p := r.portOf(lost); p != nil {
 		after = distinct(p.pools[set.pool()])
 	}
-	if len(subtract(lost.gone, after)) > 0 {
+	if len(subtract(lost.removed, after)) > 0 {
 		r.forget = append(r.forget, Forget{Set: lost.set, Keep: after})
 	}
 }

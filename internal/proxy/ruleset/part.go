@@ -70,7 +70,7 @@ type part struct {
 	found   []netip.AddrPort
 	timeout time.Duration
 	sources []netip.Prefix
-	gone    []removedTarget // removed targets of clients in the map
+	removed []removedTarget // targets of clients in the map
 }
 
 // parsePart makes a part from its name. It returns nil for a name that no part has.

@@ -111,7 +111,7 @@ func (r *revision) adopt() {
 	}
 	withRemoved := make(map[string][]removedTarget)
 	for p := range r.withRemoved {
-		for _, one := range p.gone {
+		for _, one := range p.removed {
 			withRemoved[p.name] = append(withRemoved[p.name], removedTarget{one.target, r.due})
 		}
 	}

@@ -112,9 +112,9 @@ func (t *Table) Written(now time.Time) {
 	if until := now.Add(t.config.Linger); until.After(t.due) {
 		t.lingering.extend(t.due, until)
 		for p := range t.withRemoved {
-			for i := range p.gone {
-				if p.gone[i].until.Equal(t.due) {
-					p.gone[i].until = until
+			for i := range p.removed {
+				if p.removed[i].until.Equal(t.due) {
+					p.removed[i].until = until
 				}
 			}
 		}
