@@ -82,13 +82,13 @@ func subtract(some, others []netip.AddrPort) []netip.AddrPort {
 		return nil
 	}
 	rest := distinct(others)
-	var rest []netip.AddrPort
+	var only []netip.AddrPort
 	for _, target := range some {
 		if _, found := slices.BinarySearchFunc(rest, target, netip.AddrPort.Compare); !found {
-			rest = append(rest, target)
+			only = append(only, target)
 		}
 	}
-	return distinct(rest)
+	return distinct(only)
 }
 
 func contains(targets []netip.AddrPort, target netip.AddrPort) bool {
