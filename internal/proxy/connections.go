@@ -298,7 +298,7 @@ func (c *cleaner) cleanClients(ctx context.Context, clients map[remembered]rules
 			continue
 		}
 		c.mu.Lock()
-		if _, anew := c.clients[of]; !anew {
+		if _, found := c.clients[of]; !found {
 			c.clients[of] = one
 		}
 		c.mu.Unlock()

@@ -316,7 +316,7 @@ func TestRefusedRepair(t *testing.T) {
 			if stuck {
 				t.Fatal("nothing was rewritten")
 			}
-			if got := w.counter("anew", "IPv4"); got != 1 {
+			if got := w.counter("rewrites", "IPv4"); got != 1 {
 				t.Errorf("the rules were rewritten %g times", got)
 			}
 			want := 0.0
@@ -392,12 +392,12 @@ func TestBusyWriter(t *testing.T) {
 			if !w.kernel.leads("10.1.2.0") || w.kernel.leads("10.1.1.0") {
 				t.Error("the rules are not rewritten")
 			}
-			if got := testutil.ToFloat64(w.metrics.anew.WithLabelValues("IPv4")); got != 1 {
+			if got := testutil.ToFloat64(w.metrics.rewrites.WithLabelValues("IPv4")); got != 1 {
 				t.Errorf("%g times are counted", got)
 			}
 			w.kernel.unreadable = nil
 			w.right("when it can be read")
-			if got := testutil.ToFloat64(w.metrics.anew.WithLabelValues("IPv4")); got != 1 {
+			if got := testutil.ToFloat64(w.metrics.rewrites.WithLabelValues("IPv4")); got != 1 {
 				t.Errorf("%g times are counted in the end", got)
 			}
 		})

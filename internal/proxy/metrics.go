@@ -38,7 +38,7 @@ type metrics struct {
 	results     *prometheus.CounterVec
 	failures    *prometheus.CounterVec
 	foreign     *prometheus.CounterVec
-	anew        *prometheus.CounterVec
+	rewrites    *prometheus.CounterVec
 	deleted     *prometheus.CounterVec
 	received    *prometheus.CounterVec
 	probes      *prometheus.CounterVec
@@ -115,7 +115,7 @@ func newMetrics(registry prometheus.Registerer, count func(resource string) int)
 		}
 		m.sizes.WithLabelValues(number.Name())
 		m.foreign.WithLabelValues(number.Name())
-		m.anew.WithLabelValues(number.Name())
+		m.rewrites.WithLabelValues(number.Name())
 		for _, one := range []*prometheus.GaugeVec{m.ports, m.endpoints, m.elements, m.refused, m.disputed, m.probeFailing} {
 			one.WithLabelValues(number.Name())
 		}

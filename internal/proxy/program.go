@@ -283,7 +283,7 @@ func (p *programmer) sync(ctx context.Context, now time.Time) error {
 	if !taken.Empty() {
 		p.health.Queued(p.apiNames...)
 	}
-	if taken.Anew {
+	if taken.VersionsReset {
 		p.versions = lease.NewAcknowledgements()
 	}
 	for name, one := range taken.Services {
@@ -670,7 +670,7 @@ func (p *programmer) settled(name types.NamespacedName) bool {
 // zone, and while all groups are about to be replaced.
 func (p *programmer) acknowledged() lease.Acknowledgement {
 	node, _ := p.catalogue.Position()
-	if node == nil || node.Labels[corev1.LabelTopologyZone] != p.options.Node.Zone || p.catalogue.Renewed() {
+	if node == nil || node.Labels[corev1.LabelTopologyZone] != p.options.Node.Zone || p.catalogue.HasVersionsReset() {
 		return lease.Acknowledgement{}
 	}
 	return p.limitToVerified(p.versions.Acknowledgement)

@@ -61,7 +61,7 @@ func runProxy(t *testing.T, o Options, healthClock clock.PassiveClock) (p *Proxy
 // rules at the end.
 func TestProxy(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes seconds: watches that fail are begun anew after a while")
+		t.Skip("takes seconds: watches that fail are restarted after a while")
 	}
 	server, k := newServer(t), newFakeKernel()
 	sources := server.api.Sources
@@ -118,7 +118,7 @@ func TestProxy(t *testing.T) {
 // rules of the earlier process.
 func TestProxyWaitsForTheAPI(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes seconds: watches that fail are begun anew after a while")
+		t.Skip("takes seconds: watches that fail are restarted after a while")
 	}
 	for name, away := range map[string]string{
 		"away at the start":          "",

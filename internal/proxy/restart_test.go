@@ -181,12 +181,12 @@ func TestEndOfASearchAfterARestart(t *testing.T) {
 // If the table must be replaced at a start, no earlier rules can stay. All ports are written in one transaction, except
 // for ports without rules in the kernel.
 func TestRestartReplacesTheTable(t *testing.T) {
-	anew := func(tr ruleset.Transaction) bool { return tr.Changes[0].Kind == ruleset.DeleteTable }
+	replacesTable := func(tr ruleset.Transaction) bool { return tr.Changes[0].Kind == ruleset.DeleteTable }
 	// stuck refuses everything except a rewrite of all rules.
 	stuck := func() func(ruleset.Transaction) error {
 		made := false
 		return func(tr ruleset.Transaction) error {
-			made = made || anew(tr)
+			made = made || replacesTable(tr)
 			if made || len(tr.Changes) == 1 && tr.Changes[0].Kind == ruleset.AddTable {
 				return nil
 			}

@@ -282,8 +282,8 @@ func (w *world) counter(name string, labels ...string) float64 {
 		return testutil.ToFloat64(w.metrics.failures.WithLabelValues(labels...))
 	case "foreign":
 		return testutil.ToFloat64(w.metrics.foreign.WithLabelValues(labels...))
-	case "anew":
-		return testutil.ToFloat64(w.metrics.anew.WithLabelValues(labels...))
+	case "rewrites":
+		return testutil.ToFloat64(w.metrics.rewrites.WithLabelValues(labels...))
 	case "refused":
 		return testutil.ToFloat64(w.metrics.refused.WithLabelValues(labels...))
 	}

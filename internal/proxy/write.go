@@ -105,7 +105,7 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 		f.wrote += size
 		w.metrics.transaction(f.number, size, nil)
 		if f.unread >= mostUnread {
-			w.metrics.anew.WithLabelValues(f.String()).Inc()
+			w.metrics.rewrites.WithLabelValues(f.String()).Inc()
 			w.log.Info("Rewrote all rules: they could not be read while other programs kept changing theirs", "family", f.String(), "attempts", f.unread)
 			f.unread = 0
 		}
@@ -342,7 +342,7 @@ func (s *search) rewrite(ctx context.Context, cause error) error {
 	f.take(ruleset.Listing{Family: f.number, Unread: true})
 	err := s.try(ctx)
 	if err == nil {
-		s.metrics.anew.WithLabelValues(f.String()).Inc()
+		s.metrics.rewrites.WithLabelValues(f.String()).Inc()
 		s.log.Info("Rewrote all rules: the kernel refused every repair", "family", f.String(), "cause", cause.Error())
 	}
 	return err

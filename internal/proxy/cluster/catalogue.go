@@ -56,8 +56,8 @@ type Changes struct {
 	Node bool
 	// Reserved means that the addresses of the cluster have changed.
 	Reserved bool
-	// Anew means that earlier resource versions are void.
-	Anew bool
+	// VersionsReset means that earlier resource versions are void.
+	VersionsReset bool
 }
 
 func newChanges() *Changes {
@@ -65,7 +65,9 @@ func newChanges() *Changes {
 }
 
 // Empty reports whether nothing has changed.
-func (c *Changes) Empty() bool { return len(c.Services) == 0 && !c.Node && !c.Reserved && !c.Anew }
+func (c *Changes) Empty() bool {
+	return len(c.Services) == 0 && !c.Node && !c.Reserved && !c.VersionsReset
+}
 
 // Catalogue has the objects of the API by Service, and the changed Services. Its objects never change.
 type Catalogue struct {
@@ -118,11 +120,11 @@ func (c *Catalogue) Changed() bool {
 	return !c.changes.Empty()
 }
 
-// Renewed reports whether Take would return Changes.Anew.
-func (c *Catalogue) Renewed() bool {
+// HasVersionsReset reports whether Take would return Changes.VersionsReset.
+func (c *Catalogue) HasVersionsReset() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.changes.Anew
+	return c.changes.VersionsReset
 }
 
 // Entry is a Service, nil if unknown, with its groups and slices.

@@ -141,15 +141,15 @@ func (c *Catalogue) acknowledge(made *Change, group *v1alpha1.EndpointGroup) {
 
 // ReplaceGroups replaces all groups by the list for a zone.
 func (c *Catalogue) ReplaceGroups(list []*v1alpha1.EndpointGroup, version, zone string) {
-	anew := c.recordVersion(ResourceGroups, version)
+	reset := c.recordVersion(ResourceGroups, version)
 	before := c.zone
 	if zone != before {
-		c.zone, c.changes.Node, anew = zone, true, true
+		c.zone, c.changes.Node, reset = zone, true, true
 	}
-	removeMissing(c.groups.all, list, anew, c.RemoveGroup)
-	if anew {
+	removeMissing(c.groups.all, list, reset, c.RemoveGroup)
+	if reset {
 		// The requested acknowledgements are void.
-		c.changes.Anew = true
+		c.changes.VersionsReset = true
 		for _, made := range c.changes.Services {
 			made.HandOver = nil
 		}
@@ -192,8 +192,8 @@ func (c *Catalogue) RemoveSlice(key types.NamespacedName) {
 }
 
 func (c *Catalogue) replaceSlices(list []*discoveryv1.EndpointSlice, version string) {
-	anew := c.recordVersion(ResourceSlices, version)
-	removeMissing(c.slices.all, list, anew, func(slice *discoveryv1.EndpointSlice) { c.RemoveSlice(KeyOf(slice)) })
+	reset := c.recordVersion(ResourceSlices, version)
+	removeMissing(c.slices.all, list, reset, func(slice *discoveryv1.EndpointSlice) { c.RemoveSlice(KeyOf(slice)) })
 	for _, slice := range list {
 		c.SetSlice(slice)
 	}

@@ -154,7 +154,7 @@ func TestZoneChanges(t *testing.T) {
 	if got := groupNames(known); !slices.Equal(got, []string{"web-c"}) {
 		t.Errorf("groups %v", got)
 	}
-	if taken := known.Take(); !taken.Node || !taken.Anew {
+	if taken := known.Take(); !taken.Node || !taken.VersionsReset {
 		t.Error("the new zone is not reported")
 	}
 	eventually(t, "only one watch of groups is left", func() bool { return groups.Watching() == 1 })

@@ -8,9 +8,9 @@ import (
 
 // holding is a listing of the kernel, in the terms of a table.
 type holding struct {
-	anew    bool // the table must be replaced. lost is its listing
-	lost    *holding
-	foreign []string // chains and sets that this package does not make
+	replaceTable bool // the table must be replaced. lost is its listing
+	lost         *holding
+	foreign      []string // chains and sets that this package does not make
 
 	sets      map[string]bool
 	chains    map[string]ListedChain

@@ -19,7 +19,7 @@ func (r *revision) keep(p *port) {
 // mustRemake reports whether a port cannot keep its fronts, because the transaction deletes the table that may have them.
 func (r *revision) mustRemake(p *port) bool {
 	switch {
-	case r.held == nil || !r.held.anew:
+	case r.held == nil || !r.held.replaceTable:
 		return false
 	case r.listing.Unread:
 		return true

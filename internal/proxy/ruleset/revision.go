@@ -84,7 +84,7 @@ func (r *revision) commit() Commit {
 func (r *revision) adopt() {
 	r.held = readHolding(r.config.Family, *r.listing)
 	if len(r.held.foreign) > 0 || r.listing.Flagged || r.listing.Unread || !r.listing.Exists {
-		r.held = &holding{anew: true, lost: r.held}
+		r.held = &holding{replaceTable: true, lost: r.held}
 	}
 	for name, p := range r.ports {
 		if _, ok := r.staged[name]; !ok {
@@ -197,12 +197,12 @@ func (r *revision) before(change portRevision, pool int) []netip.AddrPort {
 // changes assembles the transaction: parts that lead to others are added after them and deleted before them.
 func (r *revision) changes(before Config) []Change {
 	var changes []Change
-	anew := r.held != nil && r.held.anew
-	if anew {
+	replaceTable := r.held != nil && r.held.replaceTable
+	if replaceTable {
 		changes = append(changes, Change{Kind: DeleteTable}, Change{Kind: AddTable})
 	}
 	for _, set := range sets {
-		if anew || r.held != nil && !r.held.sets[set.Name] {
+		if replaceTable || r.held != nil && !r.held.sets[set.Name] {
 			changes = append(changes, Change{Kind: AddSet, Set: set})
 		}
 	}
