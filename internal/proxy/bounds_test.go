@@ -63,8 +63,8 @@ func (w *world) serves(address string) bool {
 	return false
 }
 
-// A Service beyond its bound is programmed in part, and its endpoints follow changes. Its groups are not acknowledged,
-// those of others are. Events report the beginning and the end.
+// A Service beyond its bound is programmed in part, and its endpoints follow changes. Its groups are not acknowledged.
+// Other groups are. Events report the beginning and the end.
 func TestServiceBeyondItsBound(t *testing.T) {
 	w := bounded(t, view.Bounds{Service: 300, Total: 100_000})
 	web, other := inHandOver("web", "10.96.0.1"), inHandOver("other", "10.96.0.2")

@@ -71,7 +71,7 @@ func TestChangesOfOtherTables(t *testing.T) {
 	if w.kernel.shapes < 100 {
 		t.Errorf("there were %d quick checks in a minute", w.kernel.shapes)
 	}
-	// What is found at a quick look does not wait for the next full one.
+	// A difference found by a quick check does not wait for the next full one.
 	for reads := w.kernel.reads; w.kernel.reads == reads; {
 		w.kernel.do(nil)
 		w.run(500 * time.Millisecond)

@@ -40,7 +40,7 @@ func TestGroupsInHandOverAreAcknowledged(t *testing.T) {
 	w.put(handedOver(aGroup("web", "web-2", "10.1.1.2")), handedOver(aGroup("web", "web-3", "10.1.1.3"))) // 5, 6
 	acknowledges("more groups", 6)
 	w.drop(handedOver(aGroup("web", "web-3"))) // 7
-	acknowledges("a group that went, of which the controller may know", 7)
+	acknowledges("a removed group that the controller may know", 7)
 
 	// Groups may come before their Service.
 	w.put(handedOver(aGroup("late", "late-1", "10.1.1.4"))) // 8
@@ -53,9 +53,9 @@ func TestGroupsInHandOverAreAcknowledged(t *testing.T) {
 	w.put(orphan)
 	acknowledges("an orphan", 9, "gone")
 	w.drop(orphan) // 12
-	acknowledges("an orphan that went", 12)
+	acknowledges("a removed orphan", 12)
 
-	// What is not programmed is not acknowledged, and holds up nothing else.
+	// A group that is not programmed is not acknowledged, and delays no other group.
 	w.refusing("10.1.9.1")
 	w.put(handedOver(aGroup("web", "web-1", "10.1.9.1")))   // 13
 	w.put(handedOver(aGroup("late", "late-1", "10.1.1.7"))) // 14
@@ -84,8 +84,7 @@ func TestAcknowledgedAfterARestart(t *testing.T) {
 	}
 }
 
-// While the groups are those of the node's previous zone, nothing is acknowledged: for the controller the node is in
-// its new zone.
+// Groups of the node's previous zone are not acknowledged: for the controller the node is in its new zone.
 func TestAnotherZone(t *testing.T) {
 	w := newWorld(t)
 	w.put(inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))

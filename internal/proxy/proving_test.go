@@ -151,7 +151,7 @@ func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
 		t.Errorf("failure %q, gauge %g, events %q", failure, w.failing(), w.events.events)
 	}
 	w.open.Store(false)
-	w.until("what was acknowledged is withdrawn", func() bool { return w.version == 0 && failure != "" })
+	w.until("the acknowledgement is withdrawn", func() bool { return w.version == 0 && failure != "" })
 	if !w.kernel.leads("10.1.1.1") {
 		t.Error("earlier rules are gone")
 	}

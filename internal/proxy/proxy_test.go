@@ -212,7 +212,7 @@ func TestProxyCleansUpAfterItsLastSync(t *testing.T) {
 	}
 	eventually(t, "the group is programmed", func() bool { return k.leads("10.1.1.1") && k.leads("10.1.1.2") })
 	sources[cluster.ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.2"))
-	eventually(t, "an endpoint is gone", func() bool { return !k.leads("10.1.1.1") })
+	eventually(t, "an endpoint is removed", func() bool { return !k.leads("10.1.1.1") })
 	sources[cluster.ResourceGroups].Put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
 	eventually(t, "it is back", func() bool { return k.leads("10.1.1.1") })
 	before := deleted("10.1.1.1") // if that took long

@@ -237,7 +237,7 @@ func (s *search) find(ctx context.Context, all map[string]*ruleset.ServicePort) 
 		if err == nil {
 			s.family.settled()
 			if tried.blamed {
-				s.misled = true // this is no progress, so the search goes on
+				s.misled = true // this is no progress, so the search continues
 			} else {
 				s.extend()
 				s.written = true

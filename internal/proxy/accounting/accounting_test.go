@@ -340,7 +340,7 @@ func TestCountBytesOption(t *testing.T) {
 	}{
 		{"not asked", false, nil, false, "the kernel does not count bytes"},
 		{"asked", true, nil, true, ""},
-		{"in vain", true, errors.New("read-only file system"), false, "bytes are not counted: read-only file system"},
+		{"a failure", true, errors.New("read-only file system"), false, "bytes are not counted: read-only file system"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			k := newFakeKernel()

@@ -198,7 +198,7 @@ func TestLedgerMatchesPlainCount(t *testing.T) {
 			},
 			"report": func(t *rapid.T) {
 				if len(reports) == 0 {
-					t.Skip("nothing is to be reported")
+					t.Skip("there is nothing to report")
 				}
 				l.recordEnd(reports[0])
 				reports = reports[1:]

@@ -15,7 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-func managed() []metav1.ManagedFieldsEntry { return []metav1.ManagedFieldsEntry{{Manager: "somebody"}} }
+func managed() []metav1.ManagedFieldsEntry { return []metav1.ManagedFieldsEntry{{Manager: "kubectl"}} }
 
 func TestTrimming(t *testing.T) {
 	trim := &Trimmer{}
@@ -92,7 +92,7 @@ func TestTrimming(t *testing.T) {
 		t.Errorf("the slice keeps %+v", e)
 	}
 
-	// What is compiled is the same.
+	// The compiled rules are the same.
 	options := (&view.Settings{AllServices: true}).Options(own, "a", nil)
 	for name, groups := range map[string][]*v1alpha1.EndpointGroup{"groups": {group}, "slices": nil} {
 		var small []*v1alpha1.EndpointGroup

@@ -45,7 +45,7 @@ func TestAddressesAreWatched(t *testing.T) {
 	a.Sources[ResourceRanges].Put(aRange("more", "10.97.0.0/16"))
 	eventually(t, "the range is known", func() bool { return has("10.97.0.1") })
 	a.Sources[ResourceRanges].Remove(aRange("more"))
-	eventually(t, "the range is gone", func() bool { return !has("10.97.0.1") })
+	eventually(t, "the range is removed", func() bool { return !has("10.97.0.1") })
 	a.Sources[ResourceConfigMaps].Put(publishedNodes("192.0.2.78", ""))
 	eventually(t, "another node is known", func() bool { return has("192.0.2.78") && !has("192.0.2.77") })
 	empty := publishedNodes("", "")
@@ -53,7 +53,7 @@ func TestAddressesAreWatched(t *testing.T) {
 	a.Sources[ResourceConfigMaps].Put(empty)
 	a.Sources[ResourceConfigMaps].Remove(empty)
 	a.Sources[ResourceRanges].Put(aRange("last", "10.98.0.0/16"))
-	eventually(t, "what came last is known", func() bool { return has("10.98.0.1") })
+	eventually(t, "the last range is known", func() bool { return has("10.98.0.1") })
 	if !has("192.0.2.78") {
 		t.Error("the node is forgotten")
 	}

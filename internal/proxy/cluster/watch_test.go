@@ -85,15 +85,15 @@ func TestWatches(t *testing.T) {
 	a.Sources[ResourceGroups].Put(aGroup("web", "web-2", "10.1.1.2"))
 	eventually(t, "the new group is known", func() bool { return slices.Equal(groupNames(known), []string{"web-1", "web-2"}) })
 	a.Sources[ResourceGroups].Put(notFor(aGroup("web", "web-2", "10.1.1.2"), "a"))
-	eventually(t, "the group is kept from the zone", func() bool { return slices.Equal(groupNames(known), []string{"web-1"}) })
+	eventually(t, "the group excludes the zone", func() bool { return slices.Equal(groupNames(known), []string{"web-1"}) })
 	a.Sources[ResourceGroups].Put(aGroup("web", "web-2", "10.1.1.2"))
 	eventually(t, "the zone has it again", func() bool { return slices.Equal(groupNames(known), []string{"web-1", "web-2"}) })
 	a.Sources[ResourceGroups].Put(forDNS(aGroup("web", "web-2", "10.1.1.2")))
-	eventually(t, "the group is of a headless Service now", func() bool { return slices.Equal(groupNames(known), []string{"web-1"}) })
+	eventually(t, "the group belongs to a headless Service", func() bool { return slices.Equal(groupNames(known), []string{"web-1"}) })
 	a.Sources[ResourceSlices].Remove(slice)
-	eventually(t, "the slice is gone", func() bool { return known.Count(ResourceSlices) == 0 })
+	eventually(t, "the slice is removed", func() bool { return known.Count(ResourceSlices) == 0 })
 	a.Sources[ResourceServices].Remove(web)
-	eventually(t, "the Service is gone", func() bool { return known.Count(ResourceServices) == 0 })
+	eventually(t, "the Service is removed", func() bool { return known.Count(ResourceServices) == 0 })
 	a.Sources[ResourceNodes].Remove(aNode("a"))
 	for i, there := range []bool{true, false} {
 		if node := <-nodes; (node != nil) != there {
@@ -123,7 +123,7 @@ func TestZoneChanges(t *testing.T) {
 	eventually(t, "all is ready", func() bool { return w.AreReady() })
 	asked := func(n int) {
 		t.Helper()
-		eventually(t, "the groups of another zone are asked for", func() bool {
+		eventually(t, "the groups of another zone are requested", func() bool {
 			a.Lock()
 			defer a.Unlock()
 			return len(a.Selectors) == n
@@ -157,7 +157,7 @@ func TestZoneChanges(t *testing.T) {
 	if taken := known.Take(); !taken.Node || !taken.VersionsReset {
 		t.Error("the new zone is not reported")
 	}
-	eventually(t, "only one watch of groups is left", func() bool { return groups.Watching() == 1 })
+	eventually(t, "only one watch of groups remains", func() bool { return groups.Watching() == 1 })
 	groups.Put(notFor(aGroup("web", "web-c2", "10.1.3.2"), "a", "b"))
 	groups.Put(notFor(aGroup("web", "web-a3", "10.1.1.3"), "b", "c"))
 	eventually(t, "changes for the new zone are known", func() bool { return slices.Equal(groupNames(known), []string{"web-c", "web-c2"}) })

@@ -49,7 +49,7 @@ func (o *Options) Has(family ruleset.Family) bool {
 // Input is a Service with its endpoints. Groups and slices of other Services are ignored.
 type Input struct {
 	Service *corev1.Service              // nil if it is deleted
-	Groups  []*v1alpha1.EndpointGroup    // those that the node receives
+	Groups  []*v1alpha1.EndpointGroup    // received by the node
 	Slices  []*discoveryv1.EndpointSlice // used with Options.AllServices
 	// MaxElements bounds the kernel elements of both families, as package ruleset counts them. Zero is no bound.
 	MaxElements int

@@ -20,7 +20,7 @@ func TestGroupsOfLocal(t *testing.T) {
 		want   []string
 	}{
 		{
-			name:   "what is on the node, of all groups",
+			name:   "endpoints on the node, of all groups",
 			groups: []string{"1@a1 2@a2 -> a not b", "3@a1 -> b local", "4@a1 -> b not a", "5@b1 -> b not a", "6@a1! 7@a1- -> a"},
 			want:   []string{"  cluster 1 2", "  local 1 3 4", "health 32000: 3"},
 		},

@@ -20,8 +20,8 @@ func knownText(t *testing.T, r Result) string {
 
 // Known decides which connections may continue: those to any serving endpoint.
 func TestKnown(t *testing.T) {
-	node, nowhere := testNodeA(), testNodeA()
-	nowhere.Zone = ""
+	node, withoutZone := testNodeA(), testNodeA()
+	withoutZone.Zone = ""
 	inside := testService(ours, insideLocal)
 	for _, test := range []struct {
 		name   string
@@ -76,12 +76,12 @@ func TestKnown(t *testing.T) {
 			expect: "serving 2; silent 3; fleeting 1 2; view some groups",
 		},
 		{
-			name: "of which none are kept from any zone", node: node,
+			name: "delivered to all zones", node: node,
 			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@b2 -> a b")}},
 			expect: "serving ; silent ; fleeting ; view ",
 		},
 		{
-			name: "on a node without a zone", node: nowhere,
+			name: "on a node without a zone", node: withoutZone,
 			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 2@b2 -> a b not c")}},
 			expect: "serving ; silent ; fleeting ; view ",
 		},

@@ -85,7 +85,7 @@ func TestServiceChecks(t *testing.T) {
 		t.Errorf("%s of a proxy that lags: %+v", response.Status, made)
 	}
 
-	// What is not wanted any more leaves its port to others.
+	// A removed check frees its port.
 	for name, stop := range map[string]func(){
 		"without the Service":   func() { set([]netip.Addr{loopback}, nil) },
 		"without the address":   func() { set(nil, map[types.NamespacedName]Service{web: {Port: port}}) },

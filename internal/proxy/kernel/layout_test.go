@@ -62,7 +62,7 @@ func TestUpdatesAndRollBacksUnderLoad(t *testing.T) {
 			running.Wait()
 		})
 		t.Cleanup(end)
-		// What is refused is tried again, and a datagram that gets no answer is not.
+		// A refused connection is retried. A datagram without an answer is not.
 		refusal := func(err error) bool {
 			return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPERM)
 		}

@@ -47,12 +47,12 @@ func TestModel(t *testing.T) {
 			return !lingers
 		})
 		wantTable(t, w.conn, w.family, m.table)
-		came, went := m.counted("came"), m.counted("went")
-		t.Logf("%d packets", came)
-		if came != went {
-			t.Errorf("of %d packets %d were not translated", came, came-went)
+		arrived, translated := m.counted("arrived"), m.counted("translated")
+		t.Logf("%d packets", arrived)
+		if arrived != translated {
+			t.Errorf("of %d packets %d were not translated", arrived, arrived-translated)
 		}
-		if came < leastPackets {
+		if arrived < leastPackets {
 			t.Error("too few packets: this test shows nothing")
 		}
 	})
@@ -62,23 +62,23 @@ func TestModel(t *testing.T) {
 // packets.
 const watch = `
 table FAMILY watch {
-	counter came { }
-	counter went { }
+	counter arrived { }
+	counter translated { }
 	chain before-prerouting {
 		type filter hook prerouting priority -150
-		ct state new FAMILY daddr FRONT udp dport 53 counter name came
+		ct state new FAMILY daddr FRONT udp dport 53 counter name arrived
 	}
 	chain after-prerouting {
 		type filter hook prerouting priority -95
-		ct state new ct status dnat ct original FAMILY daddr FRONT meta l4proto udp counter name went
+		ct state new ct status dnat ct original FAMILY daddr FRONT meta l4proto udp counter name translated
 	}
 	chain before-output {
 		type filter hook output priority -150
-		ct state new FAMILY daddr FRONT udp dport 53 counter name came
+		ct state new FAMILY daddr FRONT udp dport 53 counter name arrived
 	}
 	chain after-output {
 		type filter hook output priority -95
-		ct state new ct status dnat ct original FAMILY daddr FRONT meta l4proto udp counter name went
+		ct state new ct status dnat ct original FAMILY daddr FRONT meta l4proto udp counter name translated
 	}
 }`
 

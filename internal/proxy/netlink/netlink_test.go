@@ -28,7 +28,7 @@ func TestListingsAreWhole(t *testing.T) {
 		{"without an end", unix.NLM_F_DUMP, []Reply{item, item}, 2, errCut},
 		{"without anything", unix.NLM_F_DUMP, nil, 0, errCut},
 		{"changed meanwhile", unix.NLM_F_DUMP, []Reply{item, interrupted, end}, 2, ErrChanged},
-		{"of what is not there", unix.NLM_F_DUMP, []Reply{failed}, 0, unix.ENOENT},
+		{"of an absent object", unix.NLM_F_DUMP, []Reply{failed}, 0, unix.ENOENT},
 		{"with an end that says no more", unix.NLM_F_DUMP, []Reply{item, {Message: Message{Kind: unix.NLMSG_DONE}}}, 1, nil},
 		{"refused", unix.NLM_F_DUMP, []Reply{{Message: Message{Kind: unix.NLMSG_ERROR, Content: failed.Content}}}, 0, unix.ENOENT},
 		{"of one thing", 0, []Reply{item}, 1, nil},

@@ -157,7 +157,7 @@ func TestProber(t *testing.T) {
 		is     Outcome
 	}{
 		{"refused", refuse, false, "a connection of the node to 10.96.0.9:80 does not end at vicinity-proxy, where its rules lead it: connection refused", Failed},
-		{"an answer of somebody else", stranger("HTTP/1.1 404 Not Found\r\n\r\n"), false, "something else answers", Failed},
+		{"an answer of another server", stranger("HTTP/1.1 404 Not Found\r\n\r\n"), false, "something else answers", Failed},
 		{"a connection that says nothing", stranger(""), false, "something else answers", Failed},
 		{"that of the proxy of another node", stranger("vicinity-proxy on node node-a, process ABCDEFGHIJ\n"), false, "something else answers", Failed},
 		{"no answer", func(context.Context) (net.Conn, error) { return nil, context.DeadlineExceeded }, false, "there is no answer", Failed},

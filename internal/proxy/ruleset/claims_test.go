@@ -25,7 +25,7 @@ func TestAssignedFrontsBeatOlderClaims(t *testing.T) {
 		{"two NodePorts", nodePort, nodePort, true},
 		{"two external IPs", external, external, true},
 		{"an older cluster IP and an external IP", clusterIP, external, true},
-		{"two cluster IPs of which one is a NodePort", clusterIP, both, true},
+		{"two cluster IPs, one also a NodePort", clusterIP, both, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			older, younger := dnsPort("1"), dnsPort("2")

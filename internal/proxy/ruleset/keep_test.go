@@ -257,7 +257,7 @@ func TestKeepInReplacedTables(t *testing.T) {
 			if differences := fresh.Differences(b.kernel.list(IPv4)); len(differences) > 0 {
 				t.Errorf("the kernel differs: %v", differences)
 			}
-			// What was made is kept from then on.
+			// The written rules are kept from then on.
 			other.Adopt(b.kernel.list(IPv4))
 			expectLines(t, describe(other.Commit(start).Transaction))
 		})

@@ -262,7 +262,7 @@ func (k *fakeKernel) checkChain(before *fakeKernel, key, name string) error {
 		return nil
 	}
 	if k.chains[name] == nil {
-		return fmt.Errorf("chain %s is gone", name)
+		return fmt.Errorf("chain %s is missing", name)
 	}
 	for _, rules := range [][]Rule{before.chains[name].Rules, k.chains[name].Rules} {
 		for _, r := range rules {
@@ -282,7 +282,7 @@ func (k *fakeKernel) checkChain(before *fakeKernel, key, name string) error {
 					chains = append(chains, e.Verdict.Chain)
 				}
 				if k.sets[set] == nil {
-					return fmt.Errorf("set %s is gone", set)
+					return fmt.Errorf("set %s is missing", set)
 				}
 			}
 			for _, chain := range chains {

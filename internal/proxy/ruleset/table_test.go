@@ -285,7 +285,7 @@ func TestInvalidInputIsOmitted(t *testing.T) {
 			ServicePort{Fronts: []FrontEnd{{Front: dns}}, Cluster: targets("1")},
 		},
 		{
-			"sources of the other family, after which nobody may connect",
+			"sources of the other family, so that no client may connect",
 			ServicePort{Fronts: []FrontEnd{{Front: dns, Sources: []netip.Prefix{prefix("fd00::/8"), prefix("::/0"), {}}}}, Cluster: targets("1")},
 			"front 10.96.0.10 source fd00::/8: allowed are prefixes of IPv4; and 2 more",
 			ServicePort{Fronts: []FrontEnd{{Front: dns, Sources: []netip.Prefix{}}}, Cluster: targets("1")},
