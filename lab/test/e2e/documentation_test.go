@@ -18,7 +18,7 @@ import (
 
 const root = "../../.."
 
-// shown is a command in a console block of the document, with its output.
+// shown is a documented command with its output.
 type shown struct {
 	command string
 	output  []string
@@ -139,7 +139,7 @@ func rewritten(lines []string, commands []shown) []string {
 	return append(out, lines[at:]...)
 }
 
-// shell runs commands one after the other with a common environment.
+// shell runs commands one after the other in one environment.
 type shell struct {
 	environment []string
 	folder      string

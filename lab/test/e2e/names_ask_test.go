@@ -154,7 +154,7 @@ func inWords(a dnsquery.Answer, kind string, names map[string]string) string {
 	slices.Sort(data)
 	text := strings.Join(data, " ")
 	if a.Truncated {
-		text += " (cut short)"
+		text += " (truncated)"
 	}
 	return text
 }

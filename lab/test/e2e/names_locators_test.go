@@ -73,7 +73,7 @@ func (s *scene) waitLocated(ctx context.Context) (number int, err error) {
 		for name, pod := range pods {
 			l, found := locators[name]
 			if !found {
-				return "pod " + name + " has none", nil
+				return "pod " + name + " has no PodLocator", nil
 			}
 			node, err := s.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{})
 			if err != nil {
@@ -97,9 +97,9 @@ func misplaced(l v1alpha1.PodLocator, pod corev1.Pod, node *corev1.Node) string 
 	}
 	switch {
 	case !slices.Equal(l.IPs, ips) || l.NodeName != node.Name:
-		return fmt.Sprintf(" has %v on node %s in place of %v on %s", l.IPs, l.NodeName, ips, node.Name)
+		return fmt.Sprintf(" has %v on node %s, want %v on %s", l.IPs, l.NodeName, ips, node.Name)
 	case len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != pod.UID:
-		return fmt.Sprintf(" is owned by %v in place of the pod %s", l.OwnerReferences, pod.UID)
+		return fmt.Sprintf(" is owned by %v, want the pod %s", l.OwnerReferences, pod.UID)
 	}
 	for _, key := range []string{hostnameKey, zoneKey, corev1.LabelTopologyRegion, rackLabel} {
 		if l.NodeLabels[key] != node.Labels[key] {

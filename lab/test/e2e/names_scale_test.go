@@ -149,7 +149,7 @@ func crowdNode(i int) string { return fmt.Sprintf("crowd-%d", i) }
 
 func crowdPod(i int) string { return fmt.Sprintf("pod-%d", i) }
 
-// close ends the controller and takes the lab down.
+// close stops the controller and removes the lab.
 func (c *crowd) close(ctx context.Context) error {
 	var err error
 	if c.controller != nil {
@@ -227,7 +227,7 @@ func (c *crowd) start() error {
 	return kube.Wait(c.ctx, "the controller to know all pods", func(ctx context.Context) (string, error) {
 		response, err := get(ctx, "http://"+addresses[1]+"/readyz")
 		if err != nil {
-			return err.Error(), nil // it starts
+			return err.Error(), nil // it still starts
 		}
 		return "", response.Body.Close()
 	})
@@ -280,8 +280,7 @@ func (c *crowd) write(rate float32, count int, do func(context.Context, int) err
 	})
 }
 
-// add writes a pod as a scheduler and a kubelet do, first without an address, and waits for its
-// PodLocator.
+// add writes a pod as a scheduler and a kubelet do, first without an address, and waits for its PodLocator.
 func (c *crowd) add(ctx context.Context, i int) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: crowdPod(i), Labels: map[string]string{"app": "crowd"}},
@@ -351,7 +350,7 @@ func (c *crowd) relabel() error {
 			return "", fmt.Errorf("relabelling a node with %d pods took %.0f writes", crowdPerNode, updates)
 		}
 		if updates < crowdPerNode {
-			return fmt.Sprintf("%.0f of %d are written", updates, crowdPerNode), nil
+			return fmt.Sprintf("%.0f of %d PodLocators are written", updates, crowdPerNode), nil
 		}
 		return "", nil
 	})

@@ -48,7 +48,7 @@ func configureNames(ctx context.Context, c *lab.Cluster) error {
 	return c.ConfigureDNS(ctx, lab.DNSOptions{Kind: shape.DNSVicinity, Corefile: corefile})
 }
 
-// locateAll are the chart's values for PodLocators of all pods.
+// locateAll has the chart's values for PodLocators of all pods.
 var locateAll = []string{"locators.enabled=true", "locators.all=true"}
 
 // headlessOf returns a headless Service for the echo pods of a scene, with annotations.
@@ -152,7 +152,7 @@ func namesNearest(ctx context.Context, s *scene) (string, error) {
 	}
 	nodes := s.cluster.Shape().Nodes()
 	var placed []string
-	left := map[string]string{} // pods by their nodes
+	left := map[string]string{} // pods by node
 	for i, node := range nodes {
 		placed = append(placed, node.Name)
 		left[node.Name] = fmt.Sprintf("echo-%s-%d", node.Name, i)
@@ -187,7 +187,7 @@ func namesNearest(ctx context.Context, s *scene) (string, error) {
 			return "", fmt.Errorf("with %d pods: %w", len(left), err)
 		}
 		right += n
-		counts = append(counts, fmt.Sprintf("%d pods, nothing near for %d of %d", len(left), empty, len(nodes)*len(keysOf)))
+		counts = append(counts, fmt.Sprintf("%d pods, none near for %d of %d", len(left), empty, len(nodes)*len(keysOf)))
 	}
 	return fmt.Sprintf("%d answers of 3 Services to pods and nodes have the pods of the node, of its zone, or all, or NODATA with the SOA for hard keys (%s)",
 		right, strings.Join(counts, "; ")), nil
@@ -231,7 +231,7 @@ func (s *scene) podsOf(ctx context.Context, nodes ...string) (string, error) {
 	return strings.Join(sortedCopy(names), " "), nil
 }
 
-// runsAt makes a pod of an image on a node, and waits until the API has its address.
+// runsAt creates a pod of an image on a node, and waits for its address.
 func (s *scene) runsAt(ctx context.Context, name, node, image string) (pod *corev1.Pod, since time.Time, err error) {
 	if err := s.Apply(ctx, s.namespace, placedPod(name, node, image)); err != nil {
 		return nil, since, err

@@ -69,9 +69,9 @@ func reproducible(ctx context.Context, _ *scene) (figure string, err error) {
 	before := must(checksums(packageFolder))
 	after := must(checksums(again))
 	if !slices.Equal(before, after) {
-		return "", fmt.Errorf("made twice, the files are %q and %q", before, after)
+		return "", fmt.Errorf("two builds differ: %q and %q", before, after)
 	}
-	return fmt.Sprintf("%d files made twice, the same bytes", len(before)), nil
+	return fmt.Sprintf("two builds of %d files have the same bytes", len(before)), nil
 }
 
 // checksums returns the checksums of the files in a folder, with their names.
@@ -96,8 +96,7 @@ func checksums(folder string) ([]string, error) {
 	return all, nil
 }
 
-// packagedWorks looks at what the packaged chart and the images of the archives made in this lab, and keeps
-// a Service near by it.
+// packagedWorks checks the packaged chart and images in this lab, and keeps the traffic of a Service in its zones.
 func packagedWorks(ctx context.Context, s *scene) (string, error) {
 	check(s.WaitDeployment(ctx, vicinityNamespace, "vicinity-dns"))
 	pods := must(s.ofImages(ctx, packageFolder))
@@ -139,7 +138,7 @@ func (s *scene) ofImages(ctx context.Context, folder string) ([]corev1.Pod, erro
 	return pods, nil
 }
 
-// haveNothingElse tries to run a program of this machine in each pod.
+// haveNothingElse checks that no pod has a shell.
 func (s *scene) haveNothingElse(ctx context.Context, pods []corev1.Pod) error {
 	for i := range pods {
 		out, err := exec.CommandContext(ctx, root+"/bin/kubectl", "--kubeconfig", s.cluster.Kubeconfig(), "-n", vicinityNamespace, "exec", pods[i].Name,
@@ -154,7 +153,7 @@ func (s *scene) haveNothingElse(ctx context.Context, pods []corev1.Pod) error {
 	return nil
 }
 
-// resolvedByChart asks the DNS server of the chart for the Service.
+// resolvedByChart queries the DNS server of the chart for the Service.
 func (s *scene) resolvedByChart(ctx context.Context) {
 	server := must(s.CoreV1().Services(vicinityNamespace).Get(ctx, "vicinity-dns", metav1.GetOptions{}))
 	address := must(netip.ParseAddr(server.Spec.ClusterIP))
@@ -197,8 +196,7 @@ func imageSizes(folder string) (string, error) {
 	return strings.Join(sizes, ", "), nil
 }
 
-// releaseBefore is the commit that stands for the release before, until there is one. Since
-// then the CRD of DomainRollouts has changed.
+// releaseBefore is the commit that serves as the previous release until there is one. The CRD of DomainRollouts has changed since.
 const releaseBefore = "891cfa69493c8ee8b3faa01ccfb97bbb18531b12"
 
 // packagedBefore returns the folder of the images and the chart of the previous release, which are
@@ -210,7 +208,7 @@ func packagedBefore(ctx context.Context) (folder, of string, err error) {
 		return folder, of, nil
 	}
 	if err := command(ctx, "git", "-C", root, "cat-file", "-e", releaseBefore+"^{commit}"); err != nil {
-		return "", "", fmt.Errorf("the release before is made of commit %s, which a shallow clone does not have; run git fetch --unshallow: %w", releaseBefore, err)
+		return "", "", fmt.Errorf("the previous release is built from commit %s, which a shallow clone lacks; run git fetch --unshallow: %w", releaseBefore, err)
 	}
 	temporary, err := os.MkdirTemp("", "release-before-")
 	if err != nil {
@@ -231,7 +229,7 @@ func ofCommit(ctx context.Context, folder string) (remove func() error, err erro
 	if err := command(ctx, "git", "-C", root, "worktree", "add", "--detach", folder, releaseBefore); err != nil {
 		return nil, err
 	}
-	// The context of a promise that took too long has ended.
+	// The cleanup must work after the promise's timeout.
 	ctx = context.WithoutCancel(ctx)
 	return func() error { return command(ctx, "git", "-C", root, "worktree", "remove", "--force", folder) }, nil
 }
@@ -244,8 +242,8 @@ metadata: {name: echo}
 spec: {selector: {matchLabels: {app: echo}}, maxUnavailable: 0}
 `
 
-// upgradedAndBack upgrades from the release before, and rolls back, under load. Then it installs the packaged chart again, which
-// the promises after it need.
+// upgradedAndBack upgrades from the previous release and rolls back, under load. Then it installs the packaged chart again for the next
+// promises.
 func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 	before, of, err := packagedBefore(ctx)
 	check(err)
@@ -254,7 +252,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 	// The CRDs are those of the previous release, too.
 	check(s.withoutVicinity(ctx))
 	if err := s.cluster.InstallRelease(ctx, before, "disruption.enabled=true", "proxy.maxUnavailable=50%"); err != nil {
-		return "", fmt.Errorf("installing the release before: %w", err)
+		return "", fmt.Errorf("installing the previous release: %w", err)
 	}
 	check(s.deploy(ctx))
 	check(s.PatchService(ctx, s.namespace, "echo", annotated(zoneAnnotation, "Prefer", "vicinity.dev/proxy", "true")))
@@ -286,7 +284,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 	})
 	refused, looked, kept := watch.end()
 	check(errors.Join(err, kept))
-	return fmt.Sprintf("from %s up in %.0f s and back in %.0f s; %d requests, 0 failed; no endpoint moved in %d looks; %d evictions refused, 0 allowed, %d failed while the webhook was new",
+	return fmt.Sprintf("from %s up in %.0f s and back in %.0f s; %d requests, 0 failed; no endpoint moved in %d comparisons; %d evictions refused, 0 admitted, %d failed while the webhook was new",
 		of, up.Seconds(), back.Seconds(), result.Answered, looked, refused, watch.unanswered.Load()), nil
 }
 
@@ -322,7 +320,7 @@ type kept struct {
 	refused, unanswered, looked atomic.Int64
 }
 
-// end returns how many evictions were refused, and how often endpoints were looked at.
+// end returns the number of refused evictions and of comparisons of endpoints.
 func (k *kept) end() (refused, looked int64, err error) {
 	k.stop()
 	err = <-k.ended
@@ -389,8 +387,8 @@ func (k *kept) look(ctx context.Context, s *scene, pod string, before string) er
 	case err == nil:
 		return fmt.Errorf("the eviction of %s was allowed, although the budget allows none", pod)
 	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "certificate signed by unknown authority"):
-		// The versions have this webhook in different configurations. The controller writes its authority into a new
-		// one a moment after Helm has made it, as docs/install.md says.
+		// The versions have this webhook in different configurations. The controller writes its authority into a new one a moment after
+		// Helm creates it (docs/install.md).
 		k.unanswered.Add(1)
 		return nil
 	case !apierrors.IsTooManyRequests(err):
