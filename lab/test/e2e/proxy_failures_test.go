@@ -149,7 +149,7 @@ func (s *scene) waitRulesStable(ctx context.Context) error {
 			}
 		}
 		if time.Since(since) < 2*time.Second {
-			return "they changed just now", nil
+			return "they have just changed", nil
 		}
 		return "", nil
 	})
@@ -295,8 +295,7 @@ func (s *scene) namesOfZones(ctx context.Context) []asked {
 	return all
 }
 
-// foreignFlush removes rules in several ways, as another program may, and measures how long
-// connections of that node fail.
+// foreignFlush removes rules in several ways, as another program may, and measures how long connections of the node fail.
 func foreignFlush(ctx context.Context, s *scene) (string, error) {
 	check(s.placed(ctx, "", "zone-a-1", "zone-b-1", "zone-c-1"))
 	must(s.reaches(ctx, reach{"zone-a-1": {"zone-a-1", "zone-b-1", "zone-c-1"}}))
@@ -459,7 +458,7 @@ func leaves(ctx context.Context, p probe, stay time.Duration) error {
 	var last time.Time
 	return kube.Wait(ctx, "another endpoint to answer after the affinity has ended", func(ctx context.Context) (string, error) {
 		if time.Since(last) < stay+stay/2 {
-			return "the time is not over", nil
+			return "the affinity has not ended", nil
 		}
 		answer, _, err := exchange(ctx, p)
 		last = time.Now()
@@ -470,7 +469,7 @@ func leaves(ctx context.Context, p probe, stay time.Duration) error {
 			first = answer.Pod
 		}
 		if answer.Pod == first {
-			return "it was the same", nil
+			return "the same endpoint answers", nil
 		}
 		return "", nil
 	})

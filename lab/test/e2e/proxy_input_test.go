@@ -95,7 +95,7 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 		return "", nil
 	}))
 	if noNews > news/10 {
-		return "", fmt.Errorf("a change in one zone brought its proxies %.0f bytes, and those of another zone %.0f", news, noNews)
+		return "", fmt.Errorf("for a change in one zone, its proxies received %.0f bytes, and those of another zone %.0f", news, noNews)
 	}
 	return fmt.Sprintf("%d endpoints in 3 zones: a zone receives at most %.0f %% of %d groups with %d kB; of a change in another zone a proxy receives %.0f bytes, in its own %.0f",
 		3*each, 100*worst, objects, bytes>>10, noNews, news), nil
@@ -111,7 +111,7 @@ func (s *scene) waitGroups(ctx context.Context, service string, endpoints int) (
 		n := 0
 		for i := range groups {
 			if _, passing := groups[i].Labels[v1alpha1.LabelHandOver]; passing {
-				return "the hand-over is not over", nil
+				return "a hand-over is in progress", nil
 			}
 			n += len(groups[i].Spec.Endpoints)
 		}
@@ -170,8 +170,8 @@ func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 		{"a weight of 0", group("bad", "echo", "IPv4", `consumers: [{zone: zone-a, weight: 0}]`), "weight"},
 		{"a weight of 1001", group("bad", "echo", "IPv4", `consumers: [{zone: zone-a, weight: 1001}]`), "weight"},
 		{"a zone twice", group("bad", "echo", "IPv4", `consumers: [{zone: zone-a}, {zone: zone-a}]`), "zone"},
-		{"a family that is none", group("bad", "echo", "FQDN", ``), "addressType"},
-		{"an address that is none", group("bad", "echo", "IPv4", `endpoints: [{address: example.com}]`), "address"},
+		{"an invalid family", group("bad", "echo", "FQDN", ``), "addressType"},
+		{"an invalid address", group("bad", "echo", "IPv4", `endpoints: [{address: example.com}]`), "address"},
 		{"a port of 0", group("bad", "echo", "IPv4", `ports: [{name: tcp, port: 0}]`), "port"},
 		{"a node port out of range", "apiVersion: v1\nkind: Service\nmetadata: {name: bad}\nspec: {type: NodePort, ports: [{port: 80, nodePort: 80}]}\n", "nodePort"},
 	}
@@ -276,7 +276,7 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 		want[[2]string{flow.Zone, flow.To.Zone}] += float64(flow.Answers)
 	}
 	var bytes float64
-	check(kube.Wait(ctx, "proxies to have counted all", func(ctx context.Context) (string, error) {
+	check(kube.Wait(ctx, "proxies to count all connections", func(ctx context.Context) (string, error) {
 		now, all, err := s.counted(ctx, service)
 		if err != nil {
 			return "", err
@@ -293,7 +293,7 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 		}
 		return "", nil
 	}))
-	return fmt.Sprintf("%d connections between 3 zones counted to the one, %.0f bytes each", result.Answered, bytes/float64(result.Answered)), nil
+	return fmt.Sprintf("all %d connections between 3 zones counted, %.0f bytes each", result.Answered, bytes/float64(result.Answered)), nil
 }
 
 // counted returns the connections of a Service that the proxies of all nodes have counted, by the
@@ -344,7 +344,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	check(alone.waitInZone(ctx))
 	near := must(alone.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()}))
 	if near.InZone() < 1 {
-		return "", fmt.Errorf("with hints for zones %.1f %% stays in its zone", 100*near.InZone())
+		return "", fmt.Errorf("with hints, %.1f %% stays in its zone", 100*near.InZone())
 	}
 	by := must(alone.flawless(ctx, lab.LoadOptions{Via: lab.ViaNodePort, IPv6: true, Plan: lightPlan()}))
 	dropped := must(alone.dropsUnallocated(ctx))
@@ -354,7 +354,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	check(alone.waitInZone(ctx))
 	grouped := must(alone.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
 	if grouped.InZone() < 1 {
-		return "", fmt.Errorf("by groups %.1f %% stays in its zone", 100*grouped.InZone())
+		return "", fmt.Errorf("with groups, %.1f %% stays in its zone", 100*grouped.InZone())
 	}
 	return fmt.Sprintf("a lab without kube-proxy is up after %.1f s; the table without groups: %s; by hints %d answers, by node ports over IPv6 %d; %s; and by groups %d",
 		took.Seconds(), described(rows), near.Answered, by.Answered, dropped, grouped.Answered), nil

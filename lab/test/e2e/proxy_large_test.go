@@ -44,7 +44,7 @@ func tooLarge(ctx context.Context, s *scene) (figure string, err error) {
 	large := &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: s.options}
 	check(large.deploy(ctx))
 	check(large.Apply(ctx, large.namespace, largeService()))
-	others, longest, err := large.othersGoOn(ctx)
+	others, longest, err := large.serveOthers(ctx)
 	check(err)
 	object := must(large.CoreV1().Services(large.namespace).Get(ctx, "large", metav1.GetOptions{}))
 	if object.Labels["service.kubernetes.io/service-proxy-name"] == "vicinity" {
@@ -105,12 +105,12 @@ func (s *scene) countTooLarge(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	tellers := map[string]bool{}
+	reporters := map[string]bool{}
 	for _, event := range list.Items {
 		if event.InvolvedObject.Name != "large" || !strings.Contains(event.Message, "and --max-service-elements allows ") {
 			return 0, fmt.Errorf("an event about %s has the message %q", event.InvolvedObject.Name, event.Message)
 		}
-		tellers[event.ReportingInstance] = true
+		reporters[event.ReportingInstance] = true
 	}
-	return len(tellers), nil
+	return len(reporters), nil
 }

@@ -40,7 +40,7 @@ spec:
 `, name, node, image)
 }
 
-// echoOf is the Service of the pods that placed makes.
+// echoOf is the Service of the pods of place.
 const echoOf = `apiVersion: v1
 kind: Service
 metadata: {name: echo}
@@ -279,7 +279,7 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 			groups, err := s.groupsOf(ctx, "echo")
 			for i := range groups {
 				if strings.Contains(groups[i].Annotations["vicinity.dev/marks"], `"leaving"`) {
-					return groups[i].Name + " has one", err
+					return "a zone is leaving " + groups[i].Name, err
 				}
 			}
 			return "", err
