@@ -122,7 +122,7 @@ type handmade struct {
 	conditions string
 	// slice separates the endpoints of several slices.
 	slice string
-	// name is a domain name in place of an address.
+	// name is a domain name instead of an address.
 	name string
 }
 

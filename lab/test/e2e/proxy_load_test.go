@@ -287,7 +287,7 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	type drain struct{ least, quiet time.Duration } // of the new pods
 	drains := []drain{{patientDrain, quietDrain}}
 	if soaking() {
-		replaced += fmt.Sprintf(", and then as many for %s and no longer", shortDrain)
+		replaced += fmt.Sprintf(", and then as many that serve for only %s", shortDrain)
 		drains = []drain{{shortDrain, 0}, {patientDrain, quietDrain}}
 	}
 	u := must(s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
