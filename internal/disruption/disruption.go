@@ -3,7 +3,7 @@
 // rollouts all ask Decide, so they cannot disagree.
 //
 // The invariant: no admitted eviction exceeds the budget. This holds for the pods that are down in a
-// domain, those that are down in all domains, and the disturbed domains. It holds for any number of deciders, in
+// domain, the pods that are down in all domains, and the disturbed domains. It holds for any number of deciders, in
 // any order, and wherever one of them ends, if each decider
 //
 //   - decides by a State whose reservations are those of the stored budget,

@@ -215,7 +215,7 @@ func (g *group) suspect(ending []int, lacking int) {
 }
 
 // attribute distributes the missing pods over domains, by their deficits. A domain that lacks less than a whole pod of its share may be
-// complete, so the remaining pods may belong to any domain: to those that were disturbed before and have less than their share, else to
+// complete, so the remaining pods may belong to any domain: to domains that were disturbed before and have less than their share, else to
 // an unknown one. A missing pod of an unknown group counts in every group, in any domain.
 func (g *group) attribute(c *census, was []bool, ofAnyGroup int) {
 	domains, left := len(g.domains), g.missing+g.elsewhere

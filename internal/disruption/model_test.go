@@ -634,7 +634,7 @@ func (m *model) exceeded(b *Budget, slotsDown []int, home string) string {
 		return fmt.Sprintf("%d are down in domain %s, and at most %d may be", down, home, b.MaxUnavailable.Value)
 	}
 	if b.MinAvailable != nil && m.perDomain-down < b.MinAvailable.Value {
-		return fmt.Sprintf("%d are down in domain %s, and %d have to be healthy", down, home, b.MinAvailable.Value)
+		return fmt.Sprintf("%d are down in domain %s, and %d must be healthy", down, home, b.MinAvailable.Value)
 	}
 	if b.MaxDomains != nil && len(domains) > *b.MaxDomains {
 		return fmt.Sprintf("%d domains are disturbed, and at most %d may be", len(domains), *b.MaxDomains)

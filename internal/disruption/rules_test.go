@@ -193,7 +193,7 @@ func TestRules(t *testing.T) {
 			"a1=Within b1=Domains",
 		},
 		{
-			"a zone goes on once the replacement in another has settled",
+			"a zone continues once the replacement in another has settled",
 			pods("a:R b:RRR c:RR", replicas(6)).with(zoneAtATime, wasDisturbed("a", "b")),
 			"a1=Within b1=Within c1=Within",
 		},

@@ -277,7 +277,7 @@ func (m *model) accidents(can func(int, func())) {
 	p := m.truth()[m.choose(len(m.truth()))]
 	if p.Ready && !p.Terminating {
 		can(2, func() {
-			m.say("%s is not ready any more", p.UID)
+			m.say("%s becomes unready", p.UID)
 			m.change(p.UID, func(p *Pod) bool { p.Ready, p.Since = false, m.now; return true })
 		})
 	}

@@ -113,8 +113,8 @@ func TestPodsTakenDown(t *testing.T) {
 			p.Revision, p.Placed, p.Domain, p.Ready = "r2", false, "", false
 		}, wait: WaitUnplaced},
 		{name: "a pod on a lost node counts", state: began(9, "a"), change: func(s *State) { s.Pods[0].Ready, s.Pods[0].Terminating = false, true }, wait: WaitDown},
-		{name: "a pod that is to be scaled down is left alone", state: began(3, "a"), change: func(s *State) { s.Slots = s.Slots[1:] }, evict: []string{"db-1"}, wait: WaitEvicting},
-		{name: "a zone before has to be healthy", state: began(9), change: func(s *State) {
+		{name: "a pod of a scale-down is left alone", state: began(3, "a"), change: func(s *State) { s.Slots = s.Slots[1:] }, evict: []string{"db-1"}, wait: WaitEvicting},
+		{name: "an earlier zone must be healthy", state: began(9), change: func(s *State) {
 			update(s, 0, 3, 6)
 			s.Pods[0].Ready = false
 		}, wait: WaitEarlier},

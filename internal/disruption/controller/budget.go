@@ -38,7 +38,7 @@ type Options struct {
 	Workers     int // concurrent syncs of budgets
 	// Rate bounds the writes of status for each second, of all budgets together.
 	Rate float32
-	// Top is the number of budgets with their own metrics: those that allow the least.
+	// Top is the number of budgets with their own metrics. They are the budgets that allow the least.
 	Top int
 	// Syncs, if set, tracks running syncs.
 	Syncs *shell.Syncs

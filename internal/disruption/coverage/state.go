@@ -134,7 +134,7 @@ func Status(status *v1alpha1.TopologyDisruptionBudgetStatus, generation int64, m
 	status.Domains = domainsOf(m.Domains)
 }
 
-// domainsOf lists domains by group and name. Of too many it keeps those that allow the least.
+// domainsOf lists domains by group and name. Of too many it keeps the ones with the least allowance.
 func domainsOf(measures []disruption.DomainMeasure) []v1alpha1.DomainStatus {
 	listed := slices.Clone(measures)
 	if len(listed) > MaxDomains {

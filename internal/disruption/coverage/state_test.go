@@ -521,11 +521,11 @@ func TestStatus(t *testing.T) {
 		t.Errorf("%+v", status)
 	}
 	if len(status.Reservations) != 1 || status.PodsObserved != "5" || len(status.Conditions) != 1 {
-		t.Errorf("what is others' was changed: %+v", status)
+		t.Errorf("fields of other writers changed: %+v", status)
 	}
 }
 
-// Of too many domains, the status lists those that allow the least.
+// Of too many domains, the status lists the ones with the least allowance.
 func TestStatusListsTheDomainsThatAllowLeast(t *testing.T) {
 	var measures disruption.Measures
 	for i := range MaxDomains + 2 {

@@ -222,7 +222,7 @@ func (q *queue) finishAll(batch []*job, r result) {
 	}
 }
 
-// finishOne answers a job. If a request may have a reservation without being told that it was admitted, it gives the reservation up.
+// finishOne answers a job. If a request may have a reservation, and its caller received no admission, it gives the reservation up.
 func (q *queue) finishOne(j *job, r result) {
 	admitted := j.answer(r) && r.err == nil && r.denial == nil && r.decision.Allowed
 	if j.maybeStored && !admitted {

@@ -712,7 +712,7 @@ func TestRefresh(t *testing.T) {
 		t.Errorf("the next change is at %s", report.Next)
 	}
 	if report, err := r.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: "other"}, none); report != nil || err != nil {
-		t.Errorf("a budget that there is not: %+v, %v", report, err)
+		t.Errorf("a missing budget: %+v, %v", report, err)
 	}
 }
 

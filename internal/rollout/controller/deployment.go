@@ -265,7 +265,7 @@ func (r *reconciler) restoreDeployment(ctx context.Context, n *notes, t *target,
 		err = r.live.Get(ctx, client.ObjectKeyFromObject(t.deployment.sets[at]), stored)
 	}
 	if at < 0 || apierrors.IsNotFound(err) {
-		n.problem = fmt.Sprintf("revision %s has no ReplicaSet any more (spec.revisionHistoryLimit); write its template", revision)
+		n.problem = fmt.Sprintf("the ReplicaSet of revision %s is gone (spec.revisionHistoryLimit); write its template", revision)
 		return nil
 	}
 	if err != nil {

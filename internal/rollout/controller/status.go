@@ -56,7 +56,7 @@ func invalid(d *v1alpha1.DomainRollout, p *problem, now time.Time) v1alpha1.Doma
 	return s
 }
 
-// setConditions sets the condition Valid and those that follow from the rest of a status.
+// setConditions sets the condition Valid, and the conditions that follow from the rest of a status.
 func setConditions(d *v1alpha1.DomainRollout, s *v1alpha1.DomainRolloutStatus, valid metav1.Condition, now time.Time) {
 	progressing := metav1.Condition{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: string(s.Phase), Message: s.WaitingFor}
 	switch s.Phase {

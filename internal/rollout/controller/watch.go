@@ -202,7 +202,7 @@ func requestFor(namespace, name string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// deploymentHandler follows Deployments whose template has the gate, and forgets those that are deleted.
+// deploymentHandler follows Deployments whose template has the gate, and forgets deleted ones.
 func (u *unfollowed) deploymentHandler() handlerFuncs {
 	return shell.OnEvent(func(_ context.Context, o client.Object, q queue) {
 		key := client.ObjectKeyFromObject(o)

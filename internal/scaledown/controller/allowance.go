@@ -21,7 +21,7 @@ import (
 // allowance of its domain for some seconds, and the costs of all pods of the domain depend on it.
 const blockedTime = 10 * time.Second
 
-// blocked has the domains without allowance: those that count, and those that may count soon.
+// blocked has the domains without allowance: the ones that count now, and the ones that may count soon.
 type blocked struct {
 	known   bool
 	counts  string

@@ -94,7 +94,7 @@ func TestRanking(t *testing.T) {
 		{"on a fuller node", func(*Pod) {}, func(p *Pod) { p.Node, p.ReadySince = "alone", ago(1) }},
 		{"ready for less time", func(p *Pod) { p.ReadySince = ago(10) }, func(p *Pod) { p.Restarts = 9 }},
 		{"ready for as long by magnitude", func(p *Pod) { p.ReadySince, p.UID = ago(101), "l" }, func(p *Pod) { p.Restarts = 9 }},
-		{"ready since nobody knows when", func(p *Pod) { p.ReadySince = time.Time{} }, func(p *Pod) { p.ReadySince = ago(1) }},
+		{"ready since an unknown time", func(p *Pod) { p.ReadySince = time.Time{} }, func(p *Pod) { p.ReadySince = ago(1) }},
 		{"more restarts", func(p *Pod) { p.Restarts = 1 }, func(p *Pod) { p.SidecarRestarts, p.Created = 9, ago(1) }},
 		{"more restarts of sidecars", func(p *Pod) { p.SidecarRestarts = 1 }, func(p *Pod) { p.Created = ago(1) }},
 		{"younger", func(p *Pod) { p.Created, p.UID = ago(10), "z" }, func(*Pod) {}},

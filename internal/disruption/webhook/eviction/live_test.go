@@ -226,7 +226,7 @@ spec:
 	c.budget()
 	c.awaitDenial("web-0", "1 pod is missing")
 	c.must(c.objects.Patch(c.Context(), owner, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`))))
-	c.Await("the eviction of a pod of which there are as many as there should be", func(context.Context) (string, error) {
+	c.Await("an eviction once no pod is missing", func(context.Context) (string, error) {
 		if err := c.evict("web-0"); err != nil {
 			return err.Error(), nil
 		}
