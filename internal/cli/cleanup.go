@@ -39,15 +39,13 @@ func newCleanupCommand(s command.Streams, reach connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "List what Vicinity left in a cluster, and remove it",
-		Long: `Cleanup lists what Vicinity wrote in all namespaces: labels, annotations, conditions, hints,
+		Long: `Cleanup lists what Vicinity left in all namespaces: labels, annotations, conditions, hints,
 scheduling gates of pods, Leases, and objects that it made. With --yes it removes them.
 It keeps what users wrote, except labels of namespaces that switch Vicinity on.
 
-Run it after "helm uninstall". With --yes it fails while a Deployment or DaemonSet of Vicinity
-exists, because Vicinity would write everything again.
-
-Cleanup replaces no pods. For leftovers that need new pods it prints the next step after
-"left to you". It can run again at any time.`,
+Run it after "helm uninstall", as often as needed: --yes fails while a Deployment or DaemonSet
+of Vicinity exists. Cleanup replaces no pods. For leftovers that need new pods it prints the
+next step after "left to you".`,
 		Example: `  vicinity cleanup
   vicinity cleanup --yes
   vicinity cleanup --yes --crds`,

@@ -28,29 +28,24 @@ func newConsoleCommand(s command.Streams, reach connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console",
 		Short: "Serve pages about a cluster to a browser on this machine",
-		Long: `Console serves pages that show a cluster as it is now, and prints the address to open. They
-follow the cluster, and show zones and nodes, planned and measured traffic of Services, DNS
-answers by client, budgets, rollouts, and the effect of a change. The same values are JSON
-below /api/v1.
+		Long: `Console serves pages that show and follow a cluster, and prints the address to open. They show
+zones, nodes, traffic of Services, DNS answers, budgets, rollouts, and the effect of a change.
+The same values are JSON below /api/v1.
 
-It reads with your rights and never writes. The pages name each permission that is missing;
--n limits them to one namespace. Any user of this machine who has the printed address can
-open the pages until the command ends. It listens on a loopback address only: from elsewhere
-use a tunnel such as ssh -L.
-
-docs/reference/permissions.md lists the permissions.`,
+It reads with your rights and never writes. The pages name each missing permission;
+docs/reference/permissions.md lists all. Any user of this machine who has the printed address
+can open the pages. From elsewhere use a tunnel such as ssh -L.`,
 		Example: `  vicinity console
-  vicinity console --context production --port 8480
-  vicinity console -n shop --traffic-interval 0`,
+  vicinity console --context production --port 8480`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), s, reach) },
 	}
 	flags := cmd.Flags()
 	f.cluster.add(flags, "read only one `NAMESPACE`")
-	flags.StringVar(&f.address, "address", "127.0.0.1", "`ADDRESS` of this machine to listen on: 127.0.0.1 or ::1")
+	flags.StringVar(&f.address, "address", "127.0.0.1", "`ADDRESS` to listen on: 127.0.0.1 or ::1")
 	flags.IntVar(&f.port, "port", 0, "`PORT` to listen on (default any free port)")
-	flags.DurationVar(&f.trafficEvery, "traffic-interval", 15*time.Second, "how often to read the counts of vicinity-proxy on all nodes while a page is open; 0 for never")
-	flags.StringVar(&f.names.zone, "zone", "cluster.local", "`DOMAIN` of the cluster in DNS names")
+	flags.DurationVar(&f.trafficEvery, "traffic-interval", 15*time.Second, "how often to read the counts of vicinity-proxy while a page is open; 0 for never")
+	flags.StringVar(&f.names.zone, "zone", "cluster.local", "`DOMAIN` of the cluster")
 	flags.BoolVar(&f.names.plan, "plan", false, "the DNS server's Corefile has the directive plan")
 	return cmd
 }

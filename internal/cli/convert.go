@@ -33,18 +33,16 @@ func newConvertCommand(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert -f FILE",
 		Short: "Convert other budgets to TopologyDisruptionBudgets",
-		Long: `Convert reads budgets of other kinds and prints equivalent TopologyDisruptionBudgets.
-Comments name each difference: "allows more" is about evictions that the original refuses,
-"refuses more" about evictions that it allows, "assumes" about facts that are not in the
-manifests.
+		Long: `Convert prints TopologyDisruptionBudgets for budgets of other kinds. Comments name each
+difference: "allows more" evictions than the original, "refuses more", or "assumes" a fact
+that is not in the manifests.
 
 It reads PodDisruptionBudgets, ZoneAwarePodDisruptionBudgets of Grafana's rollout-operator and
-ZoneDisruptionBudgets of AWS' zone-aware controllers: YAML or JSON, documents or lists, as
-kubectl prints them. It lists the kinds that it ignores. It needs no cluster.
+ZoneDisruptionBudgets of AWS' zone-aware controllers: YAML or JSON, as kubectl prints them. It
+lists the kinds that it ignores. It needs no cluster.
 
-For a budget without an equivalent, a message names the field and what to do. The other
-budgets are printed, and the exit code is 1. With --strict, budgets that allow more or assume
-something are such failures too.`,
+If a budget has no equivalent, a message says what to do, the others are printed, and the exit
+code is 1. With --strict, budgets that allow more or assume something fail too.`,
 		Example: `  kubectl get pdb,zpdb,zdb -A -o yaml | vicinity convert -f - > budgets.yaml
   vicinity convert -f zpdb.yaml --zone-key example.com/rack
   vicinity convert -f pdb.yaml -o json | kubectl apply -f -`,
@@ -54,8 +52,8 @@ something are such failures too.`,
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`FILE` or directory of manifests, or - for standard input; can be repeated")
 	flags.StringVar(&f.zoneKey, "zone-key", "", "`KEY` of the node label for the zone (default topology.kubernetes.io/zone)")
-	flags.StringVar(&f.groupBy, "group-by", "", "`KEY` of the pod label that replaces podNamePartitionRegex (default apps.kubernetes.io/pod-index if the expression takes the ordinal)")
-	flags.BoolVar(&f.strict, "strict", false, "fail for budgets that would allow more than the original or assume something")
+	flags.StringVar(&f.groupBy, "group-by", "", "`KEY` of the pod label that replaces podNamePartitionRegex (default apps.kubernetes.io/pod-index for the ordinal)")
+	flags.BoolVar(&f.strict, "strict", false, "fail for budgets that allow more or assume something")
 	f.output.add(flags, "yaml", "json")
 	return cmd
 }

@@ -29,22 +29,19 @@ func newDoctorCommand(s command.Streams, reach connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find faults in a cluster, and say what to do",
-		Long: `Doctor checks a cluster: versions, zones and regions of nodes, proxies that ignore hints, and
-clocks. It checks the parts of Vicinity, webhooks and certificates, Leases, CRDs, and leftovers
-of an uninstall. It finds Services whose request has no effect, and budgets that never allow an
-eviction. It works before Vicinity is installed, too.
+		Long: `Doctor finds faults of a cluster: of its nodes, zones, proxies and clocks, of the parts of
+Vicinity, of Services and budgets, and leftovers of an uninstall. It works before Vicinity is
+installed, too.
 
-Each finding has an identifier, the object, what is wrong, why it matters, the next command
-and a runbook. A problem does not work. A warning works otherwise than intended, or soon will
-not. A notice is not a fault. docs/doctor.md lists all findings.
+Each finding says what is wrong, why it matters, and the next command. A problem does not
+work. A warning works otherwise than intended, or soon will not. A notice is not a fault.
+docs/doctor.md lists all findings.
 
-It only reads, by get and list, with your rights. It names what it may not read, and does not
-report that as a fault. To test the webhooks through the API server, it needs "get" of
-"services/proxy".
+It only gets and lists objects, with your rights, and names what it may not read. To test the
+webhooks through the API server, it needs "get" of "services/proxy".
 
 The exit code is 0 without a problem, 1 with a problem, and 2 if the cluster cannot be read.`,
 		Example: `  vicinity doctor
-  vicinity doctor -n vicinity-system
   vicinity doctor -o json`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

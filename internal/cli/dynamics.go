@@ -37,8 +37,7 @@ by the actual traffic. It also switches off each saving of an algorithm in turn 
   minimal-moves  a new plan leaves as many endpoints as possible where they are
   savings        all three together
 
-upstream-auto is the heuristic of Kubernetes' own EndpointSlice controller. It is always
-delivered as hints, and has none of the savings.
+upstream-auto is the heuristic of Kubernetes' own controller, with hints and without savings.
 
 Scenarios (--scenario):
 ` + scenarioHelp(),
@@ -53,7 +52,7 @@ Scenarios (--scenario):
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.scenarios, "scenario", []string{"all"}, "`LIST` of scenarios, or all")
 	flags.IntVar(&f.cluster.Zones, "zones", f.cluster.Zones, "`NUMBER` of zones")
-	flags.IntSliceVar(&f.cluster.NodesPerZone, "nodes-per-zone", f.cluster.NodesPerZone, "`LIST` of the number of nodes of each zone; a short list is repeated")
+	flags.IntSliceVar(&f.cluster.NodesPerZone, "nodes-per-zone", f.cluster.NodesPerZone, "`LIST` of the nodes of each zone; a short list is repeated")
 	flags.IntVar(&f.cluster.Endpoints, "endpoints", f.cluster.Endpoints, "`NUMBER` of endpoints at the start")
 	flags.Uint64Var(&f.cluster.Seed, "seed", f.cluster.Seed, "`NUMBER` that seeds all random choices")
 	f.algorithms.add(flags, dynamicsAlgorithms())

@@ -36,24 +36,21 @@ func newExplainCommand(s command.Streams, reach connector, here machine) *cobra.
 		Long: `Explain says what a Service asks for, what is in force and why, and what to do next. It shows
 how much traffic should stay in its zone, the overload, and the endpoints of each zone.
 
---all adds tables: the endpoints of each zone and the zones that they serve, the results of
-other algorithms, what stock kube-proxies do with the stored hints, and the limits of a plan. JSON and YAML always have all of it. Their "next" lists what to do, most important
-first; without it there is nothing to do.
+--all adds tables: the zones that each endpoint serves, the results of other algorithms, what
+stock kube-proxies do with the hints, and the limits of a plan. JSON and YAML always have all
+of it. Their "next" lists what to do, most important first.
 
---node explains the rules of one node: what serves the Service there, the addresses that
-clients connect to, where connections go, and the share of each endpoint. On that node as
-root it also compares the rules with the kernel's, and fails if they differ.
+--node explains the rules of one node: the addresses that clients connect to, where
+connections go, and the share of each endpoint. On that node as root it also compares the
+rules with the kernel's, and fails if they differ.
 
-For pod/NAME it says whether the pod may be evicted now, and by which budgets and numbers; if
-not, since when, which pods are down, and what to do. It evicts nothing and calls no webhook:
-it decides as the webhook does, from what it reads.
+For pod/NAME it says whether the pod may be evicted now, by which budgets, and what to do if
+not. It evicts nothing: it decides as the webhook does, from what it reads.
 
-SERVICE is svc/NAME, service/NAME or NAME. Explain only reads; docs/reference/permissions.md
-lists the permissions. It works without some of them, and without Vicinity, and says what is
-missing.`,
+SERVICE is svc/NAME, service/NAME or NAME. Explain only reads, also without Vicinity, and says
+what is missing. docs/reference/permissions.md lists the permissions.`,
 		Example: `  vicinity explain svc/web -n shop
   vicinity explain svc/web -n shop --all
-  vicinity explain web --context production -o yaml
   vicinity explain svc/web -n shop --node worker-1
   vicinity explain pod/web-7f9c6d5b8-x2x7k -n shop`,
 		Args: explainArgs,
@@ -80,7 +77,7 @@ missing.`,
 	flags := cmd.Flags()
 	f.cluster.add(flags, "`NAMESPACE` of the Service or pod (default the context's)")
 	flags.StringVar(&f.node, "node", "", "`NODE` whose rules to explain")
-	flags.BoolVar(&f.all, "all", false, "show tables of the plan, other algorithms and stock proxies")
+	flags.BoolVar(&f.all, "all", false, "show all tables")
 	f.output.add(flags, "text", "json", "yaml")
 	cmd.AddCommand(newExplainDNSCommand(s, reach))
 	return cmd

@@ -44,21 +44,16 @@ sends no DNS query: it reads the cluster and decides by the server's code. For n
 CoreDNS answers itself, it says so.
 
 NAME is full, such as web.shop.svc.cluster.local, or short, such as web or web.shop. For a
-short name it tries the search list and explains the first Service that exists. The list
-follows the pod's dnsPolicy and dnsConfig. For an address, and where these leave it to the
-node, it is the list of dnsPolicy ClusterFirst. Names of ports (_http._tcp.web) and names with
-a zone (zone-a.prefer._zone.web) work too. SRV records lead to the same endpoints as address
-records.
+short name it tries the search list of the pod, or that of dnsPolicy ClusterFirst, and
+explains the first Service that exists. Names of ports (_http._tcp.web) and names with a zone
+(zone-a.prefer._zone.web) work too.
 
 The client is a pod, as NAMESPACE/NAME or NAME, or an IPv4 or IPv6 address.
 
 Give --plan if the server's Corefile has the directive plan: only then do names with a zone
-to prefer follow the plan.
-
-For a Service named "dns" use "vicinity explain svc/dns".`,
+to prefer follow the plan. For a Service named "dns" use "vicinity explain svc/dns".`,
 		Example: `  vicinity explain dns web.shop --from shop/client-1
   vicinity explain dns web -n shop --from 10.1.0.7
-  vicinity explain dns _http._tcp.web.shop --from shop/client-1
   vicinity explain dns zone-a.prefer._zone.web.shop --from shop/client-1 --plan -o json`,
 		Args: explainDNSArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), s, reach, args[0]) },

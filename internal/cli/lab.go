@@ -25,9 +25,8 @@ func newLabCommand(become func(program string, args, environment []string) error
 	return &cobra.Command{
 		Use:   "lab",
 		Short: "Run a real multi-zone Kubernetes on this machine",
-		Long: `Lab runs the program vicinity-lab, which brings up a Kubernetes cluster of several zones on
-this machine, with all arguments. Lab looks for it beside this program, then in the PATH.
-"lab --help" lists its commands.`,
+		Long: `Lab runs the program vicinity-lab with all arguments. It looks for it beside this program, then
+in the PATH. "lab --help" lists its commands.`,
 		DisableFlagParsing: true,
 		Args:               cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -24,7 +24,7 @@ type outputFlag struct {
 func (o *outputFlag) add(flags *pflag.FlagSet, allowed ...string) {
 	o.allowed = allowed
 	o.form = allowed[0]
-	flags.VarP(o, "output", "o", "`FORMAT` of the output: "+o.allowedText())
+	flags.VarP(o, "output", "o", "`FORMAT`: "+o.allowedText())
 }
 
 func (o *outputFlag) allowedText() string {

@@ -41,21 +41,17 @@ func newPlanCommand(s command.Streams) *cobra.Command {
 		Short: "Show what each algorithm would do for the Services in manifests",
 		Long: `Plan reads Kubernetes manifests and shows what each Service asks for and what each algorithm
 would give it: traffic that stays in its zone, overload of endpoints, and EndpointSlices. It
-says which rule decides, and which pods to move or add to do better. It needs no cluster.
+says which rule decides, and which pods to move or add. It needs no cluster.
 
 It reads Nodes, Services, EndpointSlices, Pods, RoutingPolicies, ClusterRoutingPolicies and
-Namespaces: YAML or JSON, documents or lists, as kubectl prints them. Without EndpointSlices,
-a Service's endpoints are the ready pods that it selects. Flags override the thresholds of a
-policy.
+Namespaces: YAML or JSON, as kubectl prints them. Without EndpointSlices, a Service's endpoints
+are the ready pods that it selects. Flags override the thresholds of a policy.
 
-More than three Services are shown in a table only. To see one in full, name it as NAME or
-NAMESPACE/NAME; to see all, give --details.
-
-A Service that asks for nothing is shown as if it preferred its zone.`,
+A table shows more than three Services. Name one as NAME or NAMESPACE/NAME to see it in full,
+or give --details. A Service that asks for nothing is shown as if it preferred its zone.`,
 		Example: `  kubectl get nodes,endpointslices,svc -A -o yaml | vicinity plan -f -
   kubectl get nodes,ns,endpointslices,svc,rp,crp -A -o yaml | vicinity plan -f -
   vicinity plan -f cluster.yaml shop/web
-  vicinity plan -f nodes.json -f shop/ -n shop --details
   vicinity plan -f cluster.yaml --algorithm local,optimal --starting-threshold 0 --padding 0`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,7 +63,7 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "show only the Services of one `NAMESPACE`")
 	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms to compare, or all: "+joinNames(allocate.Algorithms()))
 	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups for Services with the annotation "+v1alpha1.AnnotationProxy+")")
-	flags.StringVar(&f.capacity, "capacity", "", "how to estimate the traffic of a zone: nodes or cpu (default cpu for Services that ask for Auto, else nodes)")
+	flags.StringVar(&f.capacity, "capacity", "", "estimate the traffic of zones by nodes or cpu (default cpu for Services that ask for Auto, else nodes)")
 	f.thresholds.add(flags)
 	flags.BoolVar(&f.details, "details", false, "show all Services in full")
 	f.output.add(flags, "table", "json", "yaml")

@@ -28,8 +28,8 @@ func newRolloutCommand(s command.Streams, reach connector) *cobra.Command {
 		Long: `Rollout shows how far DomainRollouts are, and pauses, resumes, aborts or rolls them back.
 docs/rollouts.md explains DomainRollouts.
 
-NAME is the name of the DomainRollout, or dr/NAME. Abort, pause, resume and rollback do nothing
-if nothing would change. They need get and patch of DomainRollouts.`,
+NAME is the name of the DomainRollout, or dr/NAME. A change needs get and patch of
+DomainRollouts, and does nothing if the spec has it already.`,
 	}
 	cmd.AddCommand(
 		newRolloutStatusCommand(s, reach),

@@ -36,17 +36,16 @@ type rolloutVerb struct {
 var (
 	rolloutPause = rolloutVerb{
 		use: "pause", short: "Stop the evictions of a rollout",
-		long: `Pause sets spec.paused: no more pods are evicted, of this revision and of later ones, until
-"vicinity rollout resume". Evictions that are not admitted yet are withdrawn. Pods that are
-already terminating are replaced.`,
+		long: `Pause sets spec.paused: no more pods are evicted, also of later revisions, until "vicinity
+rollout resume". Evictions that are not admitted yet are withdrawn. Pods that are already
+terminating are replaced.`,
 		example: `  vicinity rollout pause db -n shop`,
 		decide:  pauseRollout,
 	}
 	rolloutResume = rolloutVerb{
 		use: "resume", short: "Resume a rollout that waits for a person",
 		long: `Resume unsets spec.paused. If the rollout waits before a domain of spec.pauseBefore instead,
-it approves that domain for the current revision; the next revision pauses there again. If
-both hold a rollout, run resume twice.
+it approves that domain for the current revision. If both hold a rollout, run resume twice.
 
 A failed rollout goes on only with --retry, which forgives earlier failures and starts the
 deadlines of its pods again.`,
@@ -66,8 +65,7 @@ new revision. The next revision is rolled out as usual.`,
 		use: "rollback", short: "Restore the previous revision",
 		long: `Rollback sets spec.stop for the current or last revision: the controller writes the previous
 template to the workload and replaces the pods by domain, without bakeTime and pauseBefore.
-Give the old template to a GitOps tool or whatever else writes it, too: while spec.stop names
-the revision, it is rolled back each time that its template is written.`,
+Give the old template to a GitOps tool, too: each write of the new one is rolled back.`,
 		example: `  vicinity rollout rollback db -n shop && vicinity rollout status db -n shop --watch`,
 		decide:  rollbackRollout,
 	}

@@ -36,10 +36,10 @@ is, why it failed, and recent events. It says if the status is older than the sp
 workload's template. Without NAME it lists the DomainRollouts of the namespace.
 
 --watch prints a line for each change until the rollout ends. The exit code is 0 if it is
-complete. It is 1 if the rollout failed, was aborted, is invalid or was rolled back, if the
-DomainRollout is deleted or may not be read, or after --timeout. A rollback that was requested
-before the watch ends with 0 when it is complete. A paused rollout has not ended. While the
-cluster cannot be reached, status tries again and says so.
+complete, also for a rollback that was requested before. It is 1 if the rollout failed, was
+aborted, is invalid or was rolled back, if the DomainRollout is deleted or may not be read, or
+after --timeout. A paused rollout has not ended. While the cluster cannot be reached, status
+tries again and says so.
 
 It needs get and list of DomainRollouts. To see a new template before the controller does, it
 also needs get of StatefulSets, DaemonSets and Deployments, and list of ControllerRevisions

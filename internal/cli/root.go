@@ -56,9 +56,8 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		Long: `Vicinity makes a Kubernetes cluster aware of where things are: which endpoints a
 connection may reach, how much load that puts on them, and why.
 
-Doctor, explain, status and console only read a cluster. Rollout shows and controls updates
-by failure domain. Cleanup removes what Vicinity left. Lab runs a cluster on this machine.
-The other commands need no cluster.`,
+Doctor, explain, status and console only read a cluster. Rollout controls updates by failure
+domain. Cleanup removes what Vicinity left. The other commands need no cluster.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -43,11 +43,10 @@ Data sets (--dataset):
   grid            all combinations of --zones, --nodes and --endpoints
   FILE, or -      CSV from a file, or from standard input
 
-The header of CSV is "name" and the names of zones. A row has the name of a case and, for each
-zone, nodes and endpoints, or nothing if the case lacks the zone:
+CSV has a header of "name" and the zones. A row has the name of a case and, for each zone,
+nodes and endpoints, or nothing if the case lacks the zone:
 
   name,zone-a,zone-b,zone-c
-  one zone empty,3 6,3 6,3 0
   only two zones,3 8,3 4,
 
 Plans are delivered as hints on existing EndpointSlices, or as groups, which have slices of
@@ -55,8 +54,7 @@ their own. Hints cannot carry the weights of local-weighted, local-opt and flow.
 		Example: `  vicinity simulate --dataset representative
   vicinity simulate --algorithm optimal,local -o html > study.html
   vicinity simulate --dataset small --algorithm local --delivery groups --starting-threshold 1x,2x,3x,4x,5x
-  vicinity simulate --dataset grid --zones 4 --nodes 1..3 --endpoints 0..20/2
-  vicinity simulate --dataset regions.csv -o json`,
+  vicinity simulate --dataset grid --zones 4 --nodes 1..3 --endpoints 0..20/2`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), s, cmd.Flags().Changed)
@@ -68,7 +66,7 @@ their own. Hints cannot carry the weights of local-weighted, local-opt and flow.
 	flags.StringVar(&f.nodes, "nodes", "1..10", "`RANGE` of nodes in a zone of the grid: 7, 1..10 or 1..10/3")
 	flags.StringVar(&f.endpoints, "endpoints", "0..20", "`RANGE` of endpoints in a zone of the grid")
 	f.algorithms.add(flags, allocate.Algorithms())
-	flags.StringSliceVar(&f.startingThresholds, "starting-threshold", nil, "`LIST` of numbers of endpoints below which plans are balanced; 3x is 3 per zone (default 3x for local, else none)")
+	flags.StringSliceVar(&f.startingThresholds, "starting-threshold", nil, "`LIST` of endpoints below which plans are balanced; 3x is 3 per zone (default 3x for local, else none)")
 	flags.StringSliceVar(&f.overloadThresholds, "overload-threshold", nil, "`LIST` of loads above the even share that no endpoint may reach (default 20% for auto, else 50%)")
 	flags.Float64Var(&f.weights.InZone, "weight-in-zone", f.weights.InZone, "weight of the in-zone share in the score")
 	flags.Float64Var(&f.weights.Overload, "weight-overload", f.weights.Overload, "weight of the greatest overload")

@@ -36,15 +36,12 @@ func newStatusCommand(s command.Streams, reach connector) *cobra.Command {
 		Long: `Status lists Services: request, state, endpoints, zones, the traffic that should stay in its
 zone, overload, delivery of the plan, and notes. "vicinity explain" has more about one.
 
---traffic lists what vicinity-proxy has counted on all nodes instead: connections and bytes of
-each Service that it serves, how much stayed in its zone and how much crossed zones, most
-first. -o wide has a line for each pair of zones. Bytes are known where nodes count them.
+--traffic lists instead how many connections and bytes vicinity-proxy has counted for each
+Service, and how many crossed zones, most first. -o wide has a line for each pair of zones.
 Counts begin with each proxy's start; with --for they begin now, and are per second.
---cost-per-gib adds what crossing zones would cost in a month of 730 hours, for requests and
-replies.
+--cost-per-gib adds what crossing zones would cost in a month of 730 hours.
 
-It shows all namespaces unless -n names one, and only reads. docs/reference/permissions.md
-lists the permissions.`,
+It only reads. docs/reference/permissions.md lists the permissions.`,
 		Example: `  vicinity status
   vicinity status -n shop -o wide
   vicinity status --traffic
@@ -56,7 +53,7 @@ lists the permissions.`,
 	}
 	flags := cmd.Flags()
 	f.cluster.add(flags, "list one `NAMESPACE`")
-	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "list all namespaces, the default without -n")
+	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "list all namespaces (the default)")
 	f.traffic.add(flags)
 	f.output.add(flags, "table", "wide", "json", "yaml")
 	return cmd

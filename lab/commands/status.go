@@ -41,7 +41,7 @@ API server does not; then the pods are unknown.`,
 			return write(s.Out, status)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "`FORMAT` of the output: table or json")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "`FORMAT`: table or json")
 	return cmd
 }
 
