@@ -47,8 +47,8 @@ It reads Nodes, Services, EndpointSlices, Pods, RoutingPolicies, ClusterRoutingP
 Namespaces: YAML or JSON, as kubectl prints them. Without EndpointSlices, a Service's endpoints
 are the ready pods that it selects. Flags override the thresholds of a policy.
 
-A table shows more than three Services. Name one as NAME or NAMESPACE/NAME to see it in full,
-or give --details. A Service that asks for nothing is shown as if it preferred its zone.`,
+More than three Services are only a table: to see one in full, name it as NAME or
+NAMESPACE/NAME; to see all, give --details. A Service that asks for nothing is shown as if it preferred its zone.`,
 		Example: `  kubectl get nodes,endpointslices,svc -A -o yaml | vicinity plan -f -
   kubectl get nodes,ns,endpointslices,svc,rp,crp -A -o yaml | vicinity plan -f -
   vicinity plan -f cluster.yaml shop/web

@@ -41,9 +41,7 @@ aborted, is invalid or was rolled back, if the DomainRollout is deleted or may n
 after --timeout. A paused rollout has not ended. While the cluster cannot be reached, status
 tries again and says so.
 
-It needs get and list of DomainRollouts. To see a new template before the controller does, it
-also needs get of StatefulSets, DaemonSets and Deployments, and list of ControllerRevisions
-and ReplicaSets.`,
+docs/reference/permissions.md lists the permissions.`,
 		Example: `  vicinity rollout status
   vicinity rollout status db -n shop
   kubectl apply -f db.yaml && vicinity rollout status db --watch --timeout 30m`,

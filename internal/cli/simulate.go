@@ -53,8 +53,8 @@ Plans are delivered as hints on existing EndpointSlices, or as groups, which hav
 their own. Hints cannot carry the weights of local-weighted, local-opt and flow.`,
 		Example: `  vicinity simulate --dataset representative
   vicinity simulate --algorithm optimal,local -o html > study.html
-  vicinity simulate --dataset small --algorithm local --delivery groups --starting-threshold 1x,2x,3x,4x,5x
-  vicinity simulate --dataset grid --zones 4 --nodes 1..3 --endpoints 0..20/2`,
+  vicinity simulate --dataset small --algorithm local --delivery groups --starting-threshold 1x,3x,5x
+  vicinity simulate --dataset grid --zones 4 --endpoints 0..20/2`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), s, cmd.Flags().Changed)
