@@ -42,8 +42,8 @@ func newLabDNSCommand(s command.Streams, f *labFlags) *cobra.Command {
 		Use:   "dns KIND",
 		Short: "Change the DNS server of a lab",
 		Long: `Dns changes the DNS server of a running lab: vicinity is vicinity-dns, coredns is the same
-program without the plugin vicinity, none is no server. Old pods end when new ones are ready,
-so no query fails. The command returns when the new pods answer all nodes.
+program without the plugin vicinity, none is no server. It returns when new pods answer all
+nodes; until then the old ones answer.
 
 The server is the Deployment coredns in kube-system, with the Service kube-dns and the
 Corefile in the ConfigMap coredns.`,

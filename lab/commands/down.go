@@ -17,7 +17,6 @@ func newLabDownCommand(s command.Streams, f *labFlags) *cobra.Command {
 		Long: `Down ends all processes of a lab and removes its network namespaces and its folder, also after
 an interrupted command. If there is nothing to remove, it succeeds.`,
 		Example: `  vicinity lab down
-  vicinity lab down --name other
   vicinity lab down --all`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

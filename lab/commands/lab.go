@@ -42,14 +42,13 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		Short:         "Run a real multi-zone Kubernetes on this machine",
 		Long: `Lab runs a Kubernetes cluster of several zones on this machine, without containers or a cloud.
 etcd, the API server, the controller-manager, the scheduler, kubelets and kube-proxy are the
-real ones. Nodes are network namespaces; a fabric routes between them and counts what crosses
-zones. Pods are processes in network and PID namespaces of their own.
+real ones. Nodes are network namespaces. Pods are processes in namespaces of their own.
 
 An image is a name that maps to a program: lab/echo, lab/client, lab/sleep, or vicinity-NAME
 for a program beside this one. "lab up --images" adds others.
 
-It needs Linux and root. A lab uses its own network namespaces and one folder: the network of
-the machine does not change, and "lab down" leaves nothing.`,
+It needs Linux and root. The network of the machine does not change, and "lab down" leaves
+nothing.`,
 		Example: `  vicinity lab up
   export KUBECONFIG=$(vicinity lab kubeconfig)
   kubectl get nodes -L topology.kubernetes.io/zone

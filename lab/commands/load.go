@@ -19,18 +19,15 @@ func newLabLoadCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load SERVICE",
 		Short: "Send requests from pods to a Service and measure which endpoints answer",
-		Long: `Load opens real connections from pods to a Service at a fixed rate. It measures which
-endpoints answer, the share that stays in its zone, latency and failures. A failure is a
-request that was refused, reset, timed out, cut short, or answered by another Service.
+		Long: `Load opens connections from pods to a Service at a fixed rate, and measures which endpoints
+answer, the share that stays in its zone, latency and failures. A failure is a request that
+was refused, reset, timed out, cut short, or answered by another Service. With a failure the
+exit code is 1.
 
 It sends from pods with the image lab/client in the Service's namespace, or from pods that
-match --selector, without their own programs. The endpoints must be pods with the image
-lab/echo.
-
-The exit code is 1 when a request failed.`,
+match --selector. The endpoints must be pods with the image lab/echo.`,
 		Example: `  vicinity lab load echo -n demo
   vicinity lab load echo -n demo --from-zones zone-a --rate 1000 --duration 30s
-  vicinity lab load echo -n demo --protocol udp --ipv6
   vicinity lab load echo -n demo --via node-port --keep-alive`,
 		Args: oneName("Service"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -13,8 +13,7 @@ func newLabLogsCommand(s command.Streams, f *labFlags) *cobra.Command {
 		Short: "Print the logs of components",
 		Long: `Logs prints what processes of the lab printed; "lab status" has their names. Without a name it
 prints the last lines of all.`,
-		Example: `  vicinity lab logs kube-apiserver
-  vicinity lab logs --tail 20`,
+		Example: `  vicinity lab logs kube-apiserver`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cluster, err := f.open(s)
 			if err != nil {

@@ -14,11 +14,10 @@ func newLabManifestsCommand(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifests",
 		Short: "Print an echo Service and clients as YAML",
-		Long: `Manifests prints the YAML of an echo Service and of client pods, spread over zones and nodes:
-for "lab load", or to start your own manifests.`,
-		Example: `  vicinity lab manifests | kubectl apply -f -
-  vicinity lab manifests --replicas 9 >echo.yaml`,
-		Args: command.NoArgs,
+		Long: `Manifests prints the YAML of an echo Service and of client pods, spread over zones and nodes,
+for "lab load".`,
+		Example: `  vicinity lab manifests | kubectl apply -f -`,
+		Args:    command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if replicas < 0 {
 				return command.UsageErrorf("--replicas %d is not allowed; it must not be below 0", replicas)

@@ -16,8 +16,7 @@ func newLabNodeCommand(s command.Streams, f *labFlags) *cobra.Command {
 		Use:   "node",
 		Short: "Stop, start, add and remove nodes of a lab",
 		Long: `Node changes the nodes of a running lab. A stopped node is like a machine whose cable was
-pulled: heartbeats end, and nothing reaches it or its pods, which run on until the node starts
-again.`,
+pulled: nothing reaches it or its pods, which run on until the node starts again.`,
 		Example: `  vicinity lab node stop zone-a-1
   vicinity lab node start zone-a-1
   vicinity lab node add --zone zone-a --labels example.com/rack=r1`,
@@ -58,7 +57,7 @@ func newLabNodeAddCommand(s command.Streams, f *labFlags) *cobra.Command {
 		Use:   "add [NODE]",
 		Short: "Add a node",
 		Long: `Add adds a node to a zone, or to a new zone, and returns when the node is ready. Without a
-name, the node gets the zone's with the next number.`,
+name, the node gets the next one of the zone.`,
 		Example: `  vicinity lab node add --zone zone-a
   vicinity lab node add big --zone zone-d --cpu 16 --labels example.com/rack=r1`,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -16,7 +16,7 @@ func newLabTrafficCommand(s command.Streams, f *labFlags) *cobra.Command {
 		Use:   "traffic",
 		Short: "Show how many bytes went from zone to zone",
 		Long: `Traffic shows the bytes that nodes of each zone sent to nodes of each zone since the lab came
-up. The fabric counts them where a cloud would bill them. Traffic within a node is left out.`,
+up, without traffic within a node.`,
 		Args: command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			cluster, err := f.open(s)

@@ -120,17 +120,13 @@ func newLabUpCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring a lab up",
-		Long: `Up brings a lab up and returns when its nodes are ready and its Services answer. The lab runs
-on after the command. Up first removes what an earlier run left behind. If the lab is up
-already, it fails and changes nothing.
+		Long: `Up brings a lab up and returns when its nodes are ready and its Services answer. If the lab is
+up already, it fails and changes nothing.
 
-If the program vicinity-controller is beside this one, up installs Vicinity by its chart and
-waits until it works. --release installs the chart and images of a folder instead. --set sets
-values of the chart; "lab vicinity" changes them later. With --proxy vicinity or both,
-vicinity-proxy runs on every node.
-
-Pods use vicinity-dns, if its program is beside this one. "lab dns" changes that later, unless
-the lab came up with --dns none.
+Up installs Vicinity by its chart if the program vicinity-controller is beside this one, or
+from --release. "lab vicinity" changes the values later. With --proxy vicinity or both,
+vicinity-proxy runs on every node. Pods use vicinity-dns, if its program is beside this one;
+"lab dns" changes that later, unless the lab came up with --dns none.
 
 Flags give the shape of the lab, or a file, which also takes proxy, dns and timing:
 
@@ -145,8 +141,8 @@ Flags give the shape of the lab, or a file, which also takes proxy, dns and timi
     - labels: {example.com/rack: r1}
     - labels: {example.com/rack: r2}
 
-Containers run the lab's own images. --images FILE maps other names, or patterns of names, to
-programs of this machine; the first match counts:
+--images FILE maps other names of images, or patterns of names, to programs of this machine;
+the first match counts:
 
   images:
   - name: agnhost                     # any registry, any tag
@@ -160,16 +156,13 @@ programs of this machine; the first match counts:
     root: web                         # a folder with files of the container's own
 
 A container sees the files of this machine, except that /tmp and /var/tmp are its own. It can
-change the files of root, which are a copy in memory. Volumes of its pod cover files of the
-image at the same paths.
+change the files of root, which are a copy in memory.
 
 A stopped node is not ready after about 10 s, and its pods are evicted 30 s later. With the
-timing of Kubernetes that takes 50 s and 5 minutes. The file's timing changes it.`,
+timing of Kubernetes that takes 50 s and 5 minutes.`,
 		Example: `  vicinity lab up
   vicinity lab up --zones a,b,c --nodes-per-zone 3,2,1
-  vicinity lab up --proxy both
   vicinity lab up --file shape.yaml
-  vicinity lab up --images images.yaml
   vicinity lab up --control-plane-only --fake-nodes 1000`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

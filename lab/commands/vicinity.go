@@ -23,7 +23,7 @@ func (f *installFlags) register(cmd *cobra.Command) {
 }
 
 func (f *installFlags) registerRelease(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.release, "release", "", "`FOLDER` of make package or make release to install from, instead of the programs beside this one")
+	cmd.Flags().StringVar(&f.release, "release", "", "install from a `FOLDER` of make package or make release")
 }
 
 // whyNot says why Vicinity is not installed in a lab of a shape, or is empty. Invalid flags are an
@@ -85,18 +85,14 @@ func newLabVicinityCommand(s command.Streams, lf *labFlags) *cobra.Command {
 		Use:   "vicinity",
 		Short: "Install Vicinity in a lab, or change how it is installed",
 		Long: `Vicinity installs Vicinity in a running lab by its chart. It returns when the controller is
-available, the webhooks answer and, in a lab with --proxy vicinity or both, vicinity-proxy is
-ready on every node. If Vicinity is installed already, it gets the given values and the
-chart's defaults for all others, and pods with an older program are replaced.
+available, the webhooks answer and, with --proxy vicinity or both, vicinity-proxy is ready on
+every node. An installed Vicinity gets the given values and the chart's defaults for all
+others, and pods with an older program are replaced.
 
---release installs from a folder of make package or make release: the packaged chart, and
-images whose containers use no file of this machine. Without it, the chart of this program and
-the programs beside it are used.
-
---remove uninstalls Vicinity. Its CRDs and their objects stay.`,
+Without --release, it installs this program's chart and the programs beside it. With --remove,
+CRDs and their objects stay.`,
 		Example: `  vicinity lab vicinity
   vicinity lab vicinity --set routing.takeOverAuto=true
-  vicinity lab vicinity --release bin/package
   vicinity lab vicinity --remove`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -13,9 +13,8 @@ func newLabZoneCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "zone",
 		Short: "Cut zones of a lab off, and heal them",
-		Long: `Zone cuts the network between the nodes of a zone and all others, as when a site loses its
-links. Traffic inside the zone goes on. The control plane is in no zone and loses the nodes
-too.`,
+		Long: `Zone cuts the network between the nodes of a zone and all others, the control plane too, as
+when a site loses its links. Traffic inside the zone goes on.`,
 		Example: `  vicinity lab zone cut zone-a
   vicinity lab zone heal zone-a`,
 	}
