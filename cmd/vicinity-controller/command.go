@@ -73,9 +73,6 @@ func newCommand() *cobra.Command {
 		Long: `Route the traffic of Services by topology: decide which endpoints the clients of each zone use,
 and write that to EndpointSlices and EndpointGroups for proxies and DNS servers.
 
---locators=all or auto keeps PodLocators, by which a DNS server locates its clients. --budgets keeps
-TopologyDisruptionBudgets, which limit evictions.
-
 Of several replicas one leads and writes; all serve the webhooks.`,
 		Version:           version.Read().Version,
 		Args:              cobra.NoArgs,
@@ -96,28 +93,28 @@ Of several replicas one leads and writes; all serve the webhooks.`,
 
 func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; default the KUBECONFIG variable, or the pod's service account")
+	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default $KUBECONFIG, or the pod's service account)")
 	flags.Float32Var(&c.qps, "kube-api-qps", 200, "requests per second to the API server")
 	flags.IntVar(&c.burst, "kube-api-burst", 400, "burst of requests to the API server")
 	c.namespace = os.Getenv("POD_NAMESPACE")
 	routingflags.AddNamespace(flags, &c.namespace)
-	flags.StringVar(&c.serviceAccount, "service-account", os.Getenv("POD_SERVICE_ACCOUNT"), "service account of the controller, whose writes the webhooks allow; default the POD_SERVICE_ACCOUNT variable")
-	flags.BoolVar(&c.leaderElect, "leader-elect", true, "let only one of several controllers write")
-	flags.BoolVar(&c.nodeAddresses, "publish-node-addresses", false, "keep the addresses of all nodes in the ConfigMap vicinity-node-addresses of --namespace, for vicinity-proxy")
+	flags.StringVar(&c.serviceAccount, "service-account", os.Getenv("POD_SERVICE_ACCOUNT"), "service account of the controller, whose writes the webhooks allow (default $POD_SERVICE_ACCOUNT)")
+	flags.BoolVar(&c.leaderElect, "leader-elect", true, "let only one replica write")
+	flags.BoolVar(&c.nodeAddresses, "publish-node-addresses", false, "keep the addresses of all nodes in the ConfigMap vicinity-node-addresses, for vicinity-proxy")
 	flags.StringVar(&c.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
 	flags.StringVar(&c.metrics, "metrics-bind-address", ":8080", "address of /metrics; 0 for none")
-	flags.StringVar(&c.pprof, "pprof-bind-address", "", "address of /debug/pprof/; none by default")
+	flags.StringVar(&c.pprof, "pprof-bind-address", "", "address of /debug/pprof/ (default none)")
 	flags.StringVar(&c.log.level, "log-level", "info", "least important messages to log: "+strings.Join(logLevels, ", "))
 	flags.StringVar(&c.log.format, "log-format", "json", "how to log: "+strings.Join(logFormats, ", "))
 	c.addRoutingFlags(flags)
 	c.addLocatorFlags(flags)
-	flags.BoolVar(&c.budgets, "budgets", false, "keep TopologyDisruptionBudgets, and the label of namespaces whose evictions are checked")
-	flags.BoolVar(&c.budgetOptions.ProjectPDBs, "project-pdbs", false, "keep a PodDisruptionBudget per zone for budgets that it can express; without it, existing ones are removed")
-	flags.BoolVar(&c.responder, "eviction-responder", false, "answer EvictionRequests for pods with the responder vicinity.dev/budget, if the API server serves them")
-	flags.IntVar(&c.budgetOptions.Top, "top-budgets", disruptioncontroller.DefaultTop, "number of budgets with metrics of their own: the budgets that allow the fewest evictions")
-	flags.BoolVar(&c.scaleDown, "scale-down", false, "keep the spread of Deployments and ReplicaSets with the annotation vicinity.dev/keep-spread, or in a namespace with it, by pod deletion costs")
-	flags.BoolVar(&c.rollouts, "rollouts", false, "follow DomainRollouts: replace pods of StatefulSets, DaemonSets and Deployments by failure domain, as budgets allow")
-	flags.BoolVar(&c.webhooks.scales, "pace-scale-downs", false, "serve the webhooks that limit scale-downs by TopologyDisruptionBudgets in namespaces with the label vicinity.dev/pace-scale-down, and continue limited ones")
+	flags.BoolVar(&c.budgets, "budgets", false, "keep TopologyDisruptionBudgets, and label namespaces whose evictions are checked")
+	flags.BoolVar(&c.budgetOptions.ProjectPDBs, "project-pdbs", false, "keep a PodDisruptionBudget per zone for budgets that it can express; without it, they are removed")
+	flags.BoolVar(&c.responder, "eviction-responder", false, "answer EvictionRequests for pods with the responder vicinity.dev/budget")
+	flags.IntVar(&c.budgetOptions.Top, "top-budgets", disruptioncontroller.DefaultTop, "budgets with metrics of their own: those that allow the fewest evictions")
+	flags.BoolVar(&c.scaleDown, "scale-down", false, "keep the spread of workloads with the annotation vicinity.dev/keep-spread, or in a namespace with it, by pod deletion costs")
+	flags.BoolVar(&c.rollouts, "rollouts", false, "follow DomainRollouts: replace pods by failure domain, as budgets allow")
+	flags.BoolVar(&c.webhooks.scales, "pace-scale-downs", false, "serve the webhooks that limit scale-downs in namespaces with the label vicinity.dev/pace-scale-down, and continue limited ones")
 	c.addWebhookFlags(flags)
 }
 
@@ -127,17 +124,17 @@ func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	routingflags.Add(flags, &o.Settings, &o.Exclusion)
 	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", routingcontroller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups are deleted")
 	o.ProxyNodes = routingcontroller.DefaultProxyNodes()
-	flags.Var(&o.ProxyNodes, "proxy-nodes", "label selector of the nodes that run vicinity-proxy; can be repeated, and one must match. A Service is handed over when all these nodes have programmed it")
-	flags.DurationVar(&o.ReplanAfter, "replan-after", routingcontroller.DefaultReplanAfter, "how long a Service must be unchanged before a better plan replaces its plan; 0 for never")
-	flags.IntVar(&o.ReplanRate, "replan-rate", routingcontroller.DefaultReplanRate, "endpoints of all Services that may move per minute for better plans, on average")
-	flags.IntVar(&o.Workers, "workers", routingcontroller.DefaultWorkers, "number of Services to sync concurrently")
-	flags.IntVar(&o.TopServices, "top-services", routingcontroller.DefaultTopServices, "number of Services with metrics of their own: those with the most endpoints")
+	flags.Var(&o.ProxyNodes, "proxy-nodes", "label selector of the nodes that must program a Service before it is handed over; can be repeated, and one must match")
+	flags.DurationVar(&o.ReplanAfter, "replan-after", routingcontroller.DefaultReplanAfter, "how long a Service must be unchanged before it gets a better plan; 0 for never")
+	flags.IntVar(&o.ReplanRate, "replan-rate", routingcontroller.DefaultReplanRate, "endpoints that may move per minute for better plans")
+	flags.IntVar(&o.Workers, "workers", routingcontroller.DefaultWorkers, "Services to sync concurrently")
+	flags.IntVar(&o.TopServices, "top-services", routingcontroller.DefaultTopServices, "Services with metrics of their own: the largest ones")
 }
 
 func (c *config) addLocatorFlags(flags *pflag.FlagSet) {
 	o := &c.locators
-	flags.StringVar((*string)(&o.Mode), "locators", string(namescontroller.Unset), "which pods get a PodLocator: all, auto (those with addresses outside of their node's pod CIDRs), or off (existing ones are removed too); without it, none are made or removed")
-	flags.StringSliceVar(&o.Labels, "locator-labels", nil, "node labels on PodLocators beside hostname, zone and region: a list, or * for all; default every key that a Service or policy names")
+	flags.StringVar((*string)(&o.Mode), "locators", string(namescontroller.Unset), "which pods get a PodLocator: all, auto (addresses outside of their node's pod CIDRs), or off (PodLocators are removed); without it, PodLocators stay as they are")
+	flags.StringSliceVar(&o.Labels, "locator-labels", nil, "node labels on PodLocators beside hostname, zone and region: a list, or * for all (default the keys that Services and policies name)")
 }
 
 func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
@@ -148,13 +145,13 @@ func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&w.budgets, "webhook-budgets", false, "serve the webhook that checks TopologyDisruptionBudgets")
 	flags.BoolVar(&w.evictions, "webhook-evictions", false, "serve the webhooks that limit evictions by TopologyDisruptionBudgets")
 	flags.BoolVar(&w.pods, "webhook-pods", false, "serve the webhook that adds the responder vicinity.dev/budget to new pods")
-	flags.BoolVar(&w.ordinals, "webhook-ordinals", false, "serve the webhook that spreads StatefulSet ordinals over failure domains, for pods with the annotation vicinity.dev/spread-ordinals")
+	flags.BoolVar(&w.ordinals, "webhook-ordinals", false, "serve the webhook that spreads StatefulSet ordinals over failure domains")
 	flags.IntVar(&w.port, "webhook-port", 9443, "port of the webhooks")
-	flags.StringVar(&w.clients, "webhook-client-ca", "", "PEM `file` with the authorities of client certificates that the webhooks demand; empty to demand none. The API server shows one if its admission configuration says so")
-	flags.StringVar(&w.name, "webhook-name", "vicinity", "name of the webhook configurations, which get the certificate authority")
-	flags.StringVar(&w.service, "webhook-service", "vicinity-webhook", "name of the Service of the webhooks")
-	flags.StringVar(&w.secret, "certificate-secret", "vicinity-webhook-certificate", "name of the Secret with the certificate of the webhooks")
-	flags.StringVar(&w.folder, "certificate-dir", "", "writable folder that the certificate rotation uses; default the one for temporary files")
+	flags.StringVar(&w.clients, "webhook-client-ca", "", "PEM `file` with the authorities of client certificates that the webhooks demand (default none)")
+	flags.StringVar(&w.name, "webhook-name", "vicinity", "name of the webhook configurations")
+	flags.StringVar(&w.service, "webhook-service", "vicinity-webhook", "Service of the webhooks")
+	flags.StringVar(&w.secret, "certificate-secret", "vicinity-webhook-certificate", "Secret with the certificate of the webhooks")
+	flags.StringVar(&w.folder, "certificate-dir", "", "writable folder for the certificate rotation (default the one for temporary files)")
 }
 
 // check returns an error about the first invalid flag.

@@ -63,8 +63,8 @@ The rules stay in place when the proxy ends. When it starts, it changes only rul
 	flags.SortFlags = false
 	flags.BoolVar(&c.cleanup, "cleanup", false, "delete all rules of the proxy from this node and exit")
 	flags.BoolVar(&c.dryRun, "dry-run", false, "print the rules that the node would have without --max-elements, and exit")
-	flags.BoolVar(&c.initOnly, "init-only", false, "apply the --conntrack flags to the kernel and exit. A setting that fails is logged; the exit code is 0")
-	flags.StringVar(&c.switches, "sysctl-folder", accounting.DefaultSwitches, "folder of the kernel's network settings, if /proc/sys of the container is read-only")
+	flags.BoolVar(&c.initOnly, "init-only", false, "apply the --conntrack flags to the kernel and exit; failures are logged only")
+	flags.StringVar(&c.switches, "sysctl-folder", accounting.DefaultSwitches, "folder of the kernel's network settings")
 	flags.BoolP("version", "v", false, "print the version and exit")
 	c.addFlags(flags)
 	return made

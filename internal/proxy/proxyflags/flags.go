@@ -29,17 +29,17 @@ type Flags struct {
 // Add declares the flags, which gives them their defaults.
 func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.AllServices, "all-services", false, "replace kube-proxy: serve Services without EndpointGroups too")
-	flags.StringSliceVar(&f.NodePortAddresses, "nodeport-addresses", []string{"primary"}, "prefixes of node addresses that take NodePorts, or primary for the first of each IP family in the Node object")
-	flags.StringSliceVar(&f.ExternalIPs, view.FlagExternalIPs, []string{view.AllExternalIPs}, "addresses that Services may claim by spec.externalIPs: all, none, or prefixes. Prefixes may include addresses of nodes")
-	flags.StringVar(&f.Pods.Mode, view.FlagPodMode, "", "how to recognize traffic of pods, as in kube-proxy: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
-	flags.StringSliceVar(&f.Pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "prefixes of the pods' addresses. By default the pod CIDRs of the node")
+	flags.StringSliceVar(&f.NodePortAddresses, "nodeport-addresses", []string{"primary"}, "prefixes of node addresses that take NodePorts, or primary for the Node's first of each IP family")
+	flags.StringSliceVar(&f.ExternalIPs, view.FlagExternalIPs, []string{view.AllExternalIPs}, "addresses that Services may claim by spec.externalIPs: all, none, or prefixes")
+	flags.StringVar(&f.Pods.Mode, view.FlagPodMode, "", "how to recognize traffic of pods: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	flags.StringSliceVar(&f.Pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "prefixes of the pods' addresses (default the pod CIDRs of the node)")
 	flags.StringVar(&f.Pods.Bridge, view.FlagPodBridge, "", "bridge by which traffic of pods arrives, with BridgeInterface")
 	flags.StringVar(&f.Pods.InterfacePrefix, view.FlagPodInterfacePrefix, "", "prefix of the interfaces by which traffic of pods arrives, with InterfaceNamePrefix")
 	flags.BoolVar(&f.MasqueradeAll, "masquerade-all", false, "masquerade all connections to addresses of Services")
-	flags.IntVar(&f.MasqueradeBit, "masquerade-bit", bits.TrailingZeros32(ruleset.DefaultMasqueradeMark), "bit of the packet mark for masquerading, 0 to 31. No other program may use it; kube-proxy uses 14")
+	flags.IntVar(&f.MasqueradeBit, "masquerade-bit", bits.TrailingZeros32(ruleset.DefaultMasqueradeMark), "bit of the packet mark for masquerading, 0 to 31, that no other program uses; kube-proxy uses 14")
 	flags.IntVar(&f.Elements.Service, "max-service-elements", 0, "elements of kernel sets that one Service may take; 0 for half of --max-elements")
-	flags.IntVar(&f.Elements.Total, "max-elements", 0, "elements of kernel sets that all Services may take; 0 to derive it from the memory limit, or 4194304 without one")
-	flags.IntVar(&f.MaxAffinityClients, "max-affinity-clients", ruleset.MostAffinityClients, "clients that the node remembers for each Service port with session affinity, 1 to 65535. A change forgets all clients")
+	flags.IntVar(&f.Elements.Total, "max-elements", 0, "elements of kernel sets that all Services may take; 0 for a share of the memory limit, or 4194304 without one")
+	flags.IntVar(&f.MaxAffinityClients, "max-affinity-clients", ruleset.MostAffinityClients, "clients that the node remembers for each Service port with session affinity, 1 to 65535")
 }
 
 // Settings returns what the flags say, or an error about the first of them that makes no sense. view.BoundsWithin

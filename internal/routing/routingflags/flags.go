@@ -15,15 +15,15 @@ import (
 
 // AddNamespace declares the flag of Vicinity's own namespace.
 func AddNamespace(flags *pflag.FlagSet, namespace *string) {
-	flags.StringVar(namespace, "namespace", *namespace, "namespace of Vicinity itself; the POD_NAMESPACE variable by default")
+	flags.StringVar(namespace, "namespace", *namespace, "namespace of Vicinity (default $POD_NAMESPACE)")
 }
 
 // Add declares the other flags. Their defaults are the present values.
 func Add(flags *pflag.FlagSet, s *routing.Settings, exclusion *intent.Exclusion) {
 	flags.StringSliceVar(&exclusion.Namespaces, "exclude-namespaces", exclusion.Namespaces, "namespaces whose Services Vicinity ignores, besides its own")
-	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", s.TakeOverAuto, "plan for topology-mode: Auto, too, instead of Kubernetes")
+	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", s.TakeOverAuto, "plan for topology-mode: Auto instead of Kubernetes")
 	flags.DurationVar(&s.ShrinkGrace, "shrink-grace", s.ShrinkGrace, "how long zones keep endpoints that a new plan takes from them")
-	switchOff(flags, &s.WithoutHints, "hints", "write hints to EndpointSlices of Services that ask for a plan and not for vicinity-proxy")
+	switchOff(flags, &s.WithoutHints, "hints", "write hints for Services that do not ask for vicinity-proxy")
 	switchOff(flags, &s.WithoutGroups, "groups", "write EndpointGroups for Services that ask for vicinity-proxy, and for headless ones")
 	flags.IntVar(&s.GroupSize, "group-size", s.GroupSize, fmt.Sprintf("endpoints to fill a group with, at most %d", groups.MaxSize))
 }
