@@ -79,7 +79,7 @@ func newMetrics(registry prometheus.Registerer, count func(resource string) int)
 			Name: "vicinity_proxy_change_latency_seconds", Help: "Time from the first notice of a change of a Service until it is programmed.", Buckets: milliseconds,
 		}),
 		programming: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "vicinity_proxy_programming_latency_seconds", Help: "Time from a change of a pod or Service, as recorded in EndpointSlices and groups, until it is programmed.",
+			Name: "vicinity_proxy_programming_latency_seconds", Help: "Time from a change of a pod or Service until it is programmed.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 16),
 		}),
 		sizes: factory.NewHistogramVec(prometheus.HistogramOpts{
@@ -96,16 +96,16 @@ func newMetrics(registry prometheus.Registerer, count func(resource string) int)
 		services:    gauge("services", "Services that the rules serve."),
 		ports:       gauges("service_ports", "Ports of Services that the rules serve.", "family"),
 		endpoints:   gauges("endpoints", "Endpoints of the served Services that this node knows.", "family"),
-		elements:    gauges("elements", "Upper bound of the elements that the rules of Services take in kernel sets.", "family"),
+		elements:    gauges("elements", "Most elements that the rules of Services take in kernel sets.", "family"),
 		maxElements: gauge("max_elements", "Elements that the rules of all Services may take."),
-		waiting:     gauge("waiting_services", "Services that are not programmed whole, because they take too many elements."),
+		waiting:     gauge("waiting_services", "Services that take too many elements and are not programmed whole."),
 		unreachable: gauge("unreachable_service_ports",
-			"Ports of Services that clients of this node cannot reach, because the Service allows none of its endpoints for them."),
+			"Ports of Services without an endpoint that clients of this node may use."),
 		refused:      gauges("refused_service_ports", "Ports of Services that the kernel refuses.", "family"),
 		disputed:     gauges("disputed_fronts", "Addresses and ports that several Services claim; one Service gets each.", "family"),
-		probeFailing: gauges("probe_failing", "Whether probes show that packets of the node bypass the rules, so the node acknowledges nothing.", "family"),
+		probeFailing: gauges("probe_failing", "Whether packets of the node bypass the rules, so the node acknowledges nothing.", "family"),
 		refusedAddresses: gauges("refused_addresses",
-			"External IPs and load balancer addresses that Services claim and this node refuses, by reason.", "reason"),
+			"Addresses that Services claim and this node refuses, by reason.", "reason"),
 		synced: gauge("last_sync_timestamp_seconds", "Time when all known changes were last programmed."),
 	}
 	for _, number := range ruleset.Families {

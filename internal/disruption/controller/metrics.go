@@ -62,10 +62,10 @@ func newCollector(m *memory, now clock.PassiveClock, top int) *collector {
 	one := []string{"namespace", "budget"}
 	return &collector{
 		memory: m, clock: now, top: top,
-		budgets:       prometheus.NewDesc("vicinity_budgets", "TopologyDisruptionBudgets, by whether evictions are checked and by state.", []string{"enforced", "state"}, nil),
-		allowed:       prometheus.NewDesc("vicinity_budget_allowed_disruptions", "Pods that a TopologyDisruptionBudget allows to evict now, for the budgets that allow the fewest.", one, nil),
-		domainAllowed: prometheus.NewDesc("vicinity_budget_domain_allowed_disruptions", "Pods of a failure domain that a TopologyDisruptionBudget allows to evict now, for the budgets that allow the fewest.", append(one, "group", "domain"), nil),
-		blocked:       prometheus.NewDesc("vicinity_budget_blocked_seconds", "Time since a TopologyDisruptionBudget last allowed an eviction, for the budgets that allow the fewest.", one, nil),
+		budgets:       prometheus.NewDesc("vicinity_budgets", "TopologyDisruptionBudgets, by state.", []string{"enforced", "state"}, nil),
+		allowed:       prometheus.NewDesc("vicinity_budget_allowed_disruptions", "Pods that a TopologyDisruptionBudget allows to evict now.", one, nil),
+		domainAllowed: prometheus.NewDesc("vicinity_budget_domain_allowed_disruptions", "Pods of a failure domain that a TopologyDisruptionBudget allows to evict now.", append(one, "group", "domain"), nil),
+		blocked:       prometheus.NewDesc("vicinity_budget_blocked_seconds", "Time since a TopologyDisruptionBudget last allowed an eviction.", one, nil),
 	}
 }
 

@@ -50,11 +50,11 @@ func newMetrics() *Metrics {
 	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_eviction_decisions_total",
-			Help: "Decisions about evictions in namespaces with a TopologyDisruptionBudget, including dry runs, by reason.",
+			Help: "Decisions about evictions in namespaces with a TopologyDisruptionBudget, including dry runs.",
 		}, []string{"result", "reason"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "vicinity_eviction_decision_duration_seconds",
-			Help:    "How long decisions about evictions take, until what they reserve is stored.",
+			Help:    "How long decisions about evictions take, until reservations are stored.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 		}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -63,13 +63,13 @@ func newMetrics() *Metrics {
 		}, []string{"result"}),
 		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "vicinity_budget_write_batch_size",
-			Help:    "Decisions and other changes that one write of the status of a TopologyDisruptionBudget stores.",
+			Help:    "Changes that one write of the status of a TopologyDisruptionBudget stores.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512},
 		}),
 	}
 	m.expired = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "vicinity_eviction_reservations_expired_total",
-		Help: "Reservations that expired while their pods still existed: admitted evictions that did not happen.",
+		Help: "Admitted evictions that did not happen: their reservations expired.",
 	})
 	m.reservations = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "vicinity_eviction_reservations",

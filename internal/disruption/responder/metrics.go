@@ -26,7 +26,7 @@ func newMetrics(m *memory) *metrics {
 		}, func() float64 { return float64(len(m.waiting())) }),
 		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "vicinity_responder_wait_seconds",
-			Help:    "Time from the turn of vicinity.dev/budget in an EvictionRequest until its TopologyDisruptionBudgets admitted it.",
+			Help:    "Time from the turn of vicinity.dev/budget in an EvictionRequest until budgets admitted it.",
 			Buckets: prometheus.ExponentialBuckets(1, 3, 10),
 		}),
 	}

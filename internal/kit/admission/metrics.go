@@ -45,12 +45,12 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "vicinity_webhook_duration_seconds",
-			Help:    "How long the admission webhooks of Vicinity take for a request, from its first byte read to the answer written.",
+			Help:    "How long the webhooks take for a request, from its first byte to the answer.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
 		}, []string{"webhook"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_webhook_requests_total",
-			Help: "Requests that the admission webhooks of Vicinity answered, by result.",
+			Help: "Requests that the webhooks answered, by result.",
 		}, []string{"webhook", "result"}),
 	}
 	for _, c := range []prometheus.Collector{m.duration, m.requests} {

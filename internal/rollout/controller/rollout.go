@@ -186,7 +186,7 @@ func newMetrics() *metrics {
 	m := &metrics{
 		syncs: shell.NewCounter("vicinity_rollout_syncs_total", "Syncs of DomainRollouts, by result.", "result", shell.Outcomes()...),
 		requests: shell.NewCounter("vicinity_rollout_evictions_total",
-			"Evictions requested for rollouts, pods of abandoned revisions that were deleted, and pods of Deployments that were released, by outcome.", "outcome",
+			"Pods evicted, deleted or released by rollouts, by outcome.", "outcome",
 			disruptionrequester.Evicted, disruptionrequester.Waiting, disruptionrequester.Denied, disruptionrequester.Gone, disruptionrequester.Refused, requestUnknown, requestDeleted, requestReleased),
 		events: shell.NewCounter("vicinity_rollout_events_total", "Events of DomainRollouts, by reason.", "event",
 			rollout.RolloutBegan, rollout.RolloutRestarted, rollout.RollbackBegan, rollout.WaveBegan, rollout.WaveDone, rollout.RolloutPaused,

@@ -56,7 +56,7 @@ func newMetrics(m *memory, top int) *metrics {
 		}, []string{"result"}),
 		losses: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "vicinity_routing_hint_losses_total",
-			Help: "Times that another program removed hints of a Service, or that they were not stored as written.",
+			Help: "Times that hints of a Service were removed, or not stored as written.",
 		}),
 		replans: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "vicinity_routing_replans_total",
@@ -242,10 +242,10 @@ func newServiceCollector(m *memory, top int) *serviceCollector {
 		memory:         m,
 		top:            top,
 		services:       prometheus.NewDesc("vicinity_routing_services", "Services that ask for routing, by approach, delivery and state.", []string{"approach", "delivery", "state"}, nil),
-		inZone:         prometheus.NewDesc("vicinity_routing_service_in_zone_ratio", "Predicted share of the traffic of a Service that stays in its zone, for the Services with the most endpoints.", one, nil),
-		overload:       prometheus.NewDesc("vicinity_routing_service_overload_ratio", "Predicted load of the busiest endpoint above the even share, for the Services with the most endpoints.", one, nil),
-		zoneLoad:       prometheus.NewDesc("vicinity_routing_service_zone_load_ratio", "Predicted mean load of the endpoints in a zone, where 1 is the even share, for the Services with the most endpoints.", append(one, "zone"), nil),
-		totalInZone:    prometheus.NewDesc("vicinity_routing_in_zone_ratio", "Predicted share of traffic that stays in its zone, mean of all routed Services weighted by endpoints.", nil, nil),
+		inZone:         prometheus.NewDesc("vicinity_routing_service_in_zone_ratio", "Predicted share of the traffic of a Service that stays in its zone.", one, nil),
+		overload:       prometheus.NewDesc("vicinity_routing_service_overload_ratio", "Predicted load of the busiest endpoint of a Service above the even share.", one, nil),
+		zoneLoad:       prometheus.NewDesc("vicinity_routing_service_zone_load_ratio", "Predicted mean load of the endpoints of a Service in a zone, where 1 is the even share.", append(one, "zone"), nil),
+		totalInZone:    prometheus.NewDesc("vicinity_routing_in_zone_ratio", "Predicted share of traffic that stays in its zone, weighted by endpoints.", nil, nil),
 		totalOverload:  prometheus.NewDesc("vicinity_routing_overload_ratio", "Predicted load of the busiest endpoint of any routed Service above the even share.", nil, nil),
 		totalEndpoints: prometheus.NewDesc("vicinity_routing_endpoints", "Ready endpoints of all routed Services.", nil, nil),
 	}

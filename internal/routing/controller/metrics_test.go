@@ -44,7 +44,7 @@ vicinity_routing_endpoints 31
 # TYPE vicinity_routing_services gauge
 vicinity_routing_services{approach="Prefer",delivery="Hints",state="allocated"} 3
 vicinity_routing_services{approach="Require",delivery="Hints",state="undelivered"} 1
-# HELP vicinity_routing_service_in_zone_ratio Predicted share of the traffic of a Service that stays in its zone, for the Services with the most endpoints.
+# HELP vicinity_routing_service_in_zone_ratio Predicted share of the traffic of a Service that stays in its zone.
 # TYPE vicinity_routing_service_in_zone_ratio gauge
 vicinity_routing_service_in_zone_ratio{family="IPv4",namespace="shop",service="large"} 1
 vicinity_routing_service_in_zone_ratio{family="IPv6",namespace="shop",service="large"} 1
@@ -84,7 +84,7 @@ func TestMetricsOfZones(t *testing.T) {
 	w.settle("web")
 	w.settle("plain")
 	want := `
-# HELP vicinity_routing_service_zone_load_ratio Predicted mean load of the endpoints in a zone, where 1 is the even share, for the Services with the most endpoints.
+# HELP vicinity_routing_service_zone_load_ratio Predicted mean load of the endpoints of a Service in a zone, where 1 is the even share.
 # TYPE vicinity_routing_service_zone_load_ratio gauge
 vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service="web",zone="a"} 1.3333333333333333
 vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service="web",zone="b"} 1

@@ -191,7 +191,7 @@ func newMetrics(r *reconciler) *metrics {
 		workloads: shell.NewGauge("vicinity_scaledown_workloads", "Deployments and ReplicaSets whose pods are kept spread.",
 			func() int { return len(r.notes.Keys()) }),
 		misplaced: shell.NewGauge("vicinity_scaledown_misplaced_pods",
-			"Pods of spread Deployments that the best spread would place in other domains.", r.misplaced),
+			"Pods that the best spread would place in other domains.", r.misplaced),
 	}
 }
 
