@@ -145,19 +145,17 @@ func oneName(what string) cobra.PositionalArgs {
 
 // labVerb is a command for one named part of a lab.
 type labVerb struct {
-	name, short, long, example string
-	what                       string // the argument
-	do                         func(ctx context.Context, c *lab.Cluster, name string) error
-	done                       string // printed after the name
+	name, short string
+	what        string // the argument
+	do          func(ctx context.Context, c *lab.Cluster, name string) error
+	done        string // printed after the name
 }
 
 func (v labVerb) command(s command.Streams, f *labFlags) *cobra.Command {
 	return &cobra.Command{
-		Use:     v.name + " " + strings.ToUpper(v.what),
-		Short:   v.short,
-		Long:    v.long,
-		Example: v.example,
-		Args:    oneName(v.what),
+		Use:   v.name + " " + strings.ToUpper(v.what),
+		Short: v.short,
+		Args:  oneName(v.what),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cluster, err := f.open(s)
 			if err != nil {

@@ -27,9 +27,7 @@ pulled: nothing reaches it or its pods, which run on until the node starts again
 			do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.StopNode(ctx, name) },
 		}.command(s, f),
 		labVerb{
-			name: "start", short: "Start a node that was stopped, and wait until it is ready", what: "node", done: "started",
-			long: `Start joins a stopped node and waits until it is ready. In a zone that is cut off it does not
-wait: the node gets ready when the zone is healed.`,
+			name: "start", short: "Start a stopped node, and wait until it is ready unless its zone is cut off", what: "node", done: "started",
 			do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.StartNode(ctx, name) },
 		}.command(s, f),
 		labVerb{
