@@ -104,8 +104,8 @@ func promises(function *ast.FuncDecl) map[string]string {
 	return tierOf
 }
 
-// named returns the names of tests or promises in the code spans of a text.
-func named(text string) (names []string) {
+// testNames returns the names of tests or promises in the code spans of a text.
+func testNames(text string) (names []string) {
 	for _, match := range span.FindAllStringSubmatch(text, -1) {
 		if functionName.MatchString(match[1]) || promiseName.MatchString(match[1]) {
 			names = append(names, match[1])

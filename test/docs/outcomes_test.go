@@ -24,8 +24,8 @@ func text(t *testing.T, name string) string {
 	return string(content)
 }
 
-// parsed returns the files of a package without its tests.
-func parsed(t *testing.T, folder string) []*ast.File {
+// parsePackage returns the files of a package without its tests.
+func parsePackage(t *testing.T, folder string) []*ast.File {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 	if err != nil {
@@ -59,9 +59,9 @@ func texts(node ast.Node) []string {
 	return all
 }
 
-// declared returns the text values of the constants and the keys of the variables of a package whose
+// declaredTexts returns the text values of the constants and the keys of the variables of a package whose
 // name matches.
-func declared(t *testing.T, folder string, fits func(name string) bool) []string {
+func declaredTexts(t *testing.T, folder string, fits func(name string) bool) []string {
 	t.Helper()
 	var all []string
 	for _, file := range parsePackage(t, folder) {
@@ -95,8 +95,8 @@ func rows(t *testing.T, heading string) []string {
 	return all
 }
 
-// words returns the parts of the reason of a Service's condition.
-func words(t *testing.T) []string {
+// reasonWords returns the parts of the reason of a Service's condition.
+func reasonWords(t *testing.T) []string {
 	t.Helper()
 	return declaredTexts(t, "internal/routing", func(name string) bool {
 		return name == "stateWords" || strings.HasPrefix(name, "word") || strings.HasPrefix(name, "Trouble")

@@ -16,8 +16,8 @@ const (
 	controller = "docs/reference/controller.md"
 )
 
-// granted returns a table row for each resource of a role.
-func granted(scope string, rules []rbacv1.PolicyRule) []string {
+// describeRules returns a table row for each resource of a role.
+func describeRules(scope string, rules []rbacv1.PolicyRule) []string {
 	var all []string
 	verbs := map[string][]string{}
 	for _, rule := range rules {

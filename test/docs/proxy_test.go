@@ -43,7 +43,7 @@ func TestOldestKernelIsDocumented(t *testing.T) {
 func TestPermissionsOfTheProxyAreDocumented(t *testing.T) {
 	// Permissions of a proxy that serves all Services.
 	alone := []rbacv1.PolicyRule{{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}}}
-	want := granted("all namespaces", alone)
+	want := describeRules("all namespaces", alone)
 	for manifest := range strings.SplitSeq(text(t, renderedProxy), "\n---\n") {
 		var role rbacv1.ClusterRole
 		if err := yaml.Unmarshal([]byte(manifest), &role); err != nil || role.Name != "vicinity-proxy" {
@@ -51,9 +51,9 @@ func TestPermissionsOfTheProxyAreDocumented(t *testing.T) {
 		}
 		switch role.Kind {
 		case "ClusterRole":
-			want = append(want, granted("all namespaces", role.Rules)...)
+			want = append(want, describeRules("all namespaces", role.Rules)...)
 		case "Role":
-			want = append(want, granted("own namespace", role.Rules)...)
+			want = append(want, describeRules("own namespace", role.Rules)...)
 		}
 	}
 	slices.Sort(want)
