@@ -116,7 +116,7 @@ func testNames(text string) (names []string) {
 
 // unshown returns the rows of tables with a last column "shown by" that name no test there.
 func unshown(document string) (rows []string) {
-	shown := false
+	hasColumn := false
 	for line := range strings.Lines(document) {
 		line = strings.TrimSpace(line)
 		cells := strings.Split(strings.Trim(line, "|"), "|")
