@@ -63,7 +63,7 @@ func Reference(title string, root *cobra.Command) []byte {
 
 // isBrief reports whether the short text says all about a command.
 func isBrief(cmd *cobra.Command) bool {
-	return cmd.Long == "" && !cmd.HasExample() && !cmd.HasSubCommands() && !cmd.NonInheritedFlags().HasAvailableFlags()
+	return cmd.Long == "" && !cmd.HasExample() && !cmd.HasSubCommands() && !cmd.HasAvailableFlags()
 }
 
 // briefCommands lists the brief commands below a command, or is empty.
