@@ -57,7 +57,7 @@ type catalog struct {
 }
 
 var (
-	metricRow    = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (counter|gauge|histogram) \\| ?([^|]*?) ?\\|")
+	metricRow    = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (counter|gauge|histogram):? ?([^|]*?) ?\\|")
 	recordingRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_]+:[a-z0-9_:]+)` \\| ?([^|]*?) ?\\|")
 	labelName    = regexp.MustCompile(`\w+`)
 )

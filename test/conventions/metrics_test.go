@@ -238,7 +238,7 @@ func metricsOf(families []*dto.MetricFamily) map[string]metric {
 	return all
 }
 
-var metricRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (\\w+) \\| ?([^|]*?) ?\\| ([^|]*) \\|$")
+var metricRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (counter|gauge|histogram):? ?([^|]*?) ?\\| ([^|]*) \\|$")
 
 // documentedMetrics returns the metrics in the tables of a document.
 func documentedMetrics(document string) map[string]metric {
