@@ -39,7 +39,7 @@ func (f *clusterFlags) addConnection(flags *pflag.FlagSet) {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default $KUBECONFIG or ~/.kube/config; in a pod, its service account)")
 	flags.StringVar(&f.as, "as", "", "`USER` to impersonate")
 	flags.DurationVar(&f.timeout, "request-timeout", 30*time.Second, "how long to wait for each response")
-	command.Share(flags, "Flags for the cluster", "context", "kubeconfig", "as", "request-timeout")
+	command.Share(flags, "Cluster flags", "context", "kubeconfig", "as", "request-timeout")
 }
 
 // connection is a cluster as one user sees it.

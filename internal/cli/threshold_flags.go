@@ -25,7 +25,7 @@ func (f *thresholdFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.padding, "padding", "", fmt.Sprintf(
 		"`NUMBER` of endpoints around the starting threshold within which the state is kept (default %d; not for auto)",
 		allocate.DefaultPadding))
-	command.Share(flags, "Flags for thresholds", "overload-threshold", "starting-threshold", "padding")
+	command.Share(flags, "Threshold flags", "overload-threshold", "starting-threshold", "padding")
 }
 
 func (f *thresholdFlags) read() (t allocate.Thresholds, err error) {

@@ -41,7 +41,7 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&f.SingleStack, "single-stack", false, "leave out IPv6")
 	flags.BoolVar(&f.EvictionRequests, "eviction-requests", false, "serve the alpha API EvictionRequest (Kubernetes 1.37 and later)")
 	flags.BoolVar(&f.ControlPlaneOnly, "control-plane-only", false, "run the API with nodes and pods but without network; needs no root")
-	command.Share(flags, "Flags for the shape of a lab", "zones", "nodes-per-zone", "region", "cpu", "memory", "node-labels", "file", "dns",
+	command.Share(flags, "Shape flags", "zones", "nodes-per-zone", "region", "cpu", "memory", "node-labels", "file", "dns",
 		"fake-nodes", "single-stack", "eviction-requests", "control-plane-only")
 	f.flags = flags
 	cmd.Flags().SortFlags = false
