@@ -164,8 +164,7 @@ const rolePrefix = "node-role.kubernetes.io/"
 // labelEtcd can be the only role label of servers that run etcd, in RKE2 and similar distributions.
 const labelEtcd = rolePrefix + "etcd"
 
-// ControlPlaneTaints returns the taints that keep pods of users off a node of the control plane. It is empty for other
-// nodes, and for servers of small clusters that run pods of users.
+// ControlPlaneTaints returns the key and effect of each taint that IsControlPlaneTaint accepts.
 func ControlPlaneTaints(node *corev1.Node) []corev1.Taint {
 	var taints []corev1.Taint
 	for i := range node.Spec.Taints {
@@ -174,6 +173,16 @@ func ControlPlaneTaints(node *corev1.Node) []corev1.Taint {
 		}
 	}
 	return taints
+}
+
+// IsControlPlaneTaint reports whether a taint keeps pods of users off a node of the control plane. Other nodes have no such
+// taint. Neither do servers of small clusters, which run pods of users.
+func IsControlPlaneTaint(node *corev1.Node, taint *corev1.Taint) bool {
+	if _, etcd := node.Labels[labelEtcd]; !etcd && !ofControlPlane(node) {
+		return false
+	}
+	return (taint.Key == taintCriticalAddons || strings.HasPrefix(taint.Key, rolePrefix)) &&
+		(taint.Effect == corev1.TaintEffectNoSchedule || taint.Effect == corev1.TaintEffectNoExecute)
 }
 
 // Region returns the zones of the cluster and of the endpoints. If the capacity cannot be computed, nodes are counted,
