@@ -21,7 +21,7 @@ type metrics struct {
 }
 
 func newMetrics(m *memory, now clock.PassiveClock, top int) *metrics {
-	made := &metrics{
+	return &metrics{
 		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_budget_syncs_total",
 			Help: "Syncs of TopologyDisruptionBudgets, by result.",

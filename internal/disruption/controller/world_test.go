@@ -33,7 +33,6 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/disruption/reservation"
-	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
 const (

@@ -15,7 +15,7 @@ type metrics struct {
 }
 
 func newMetrics(m *memory) *metrics {
-	made := &metrics{
+	return &metrics{
 		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_responder_syncs_total",
 			Help: "Syncs of pods with EvictionRequests, by result.",

@@ -70,8 +70,8 @@ func copyLocation(pod *corev1.Pod) *corev1.Pod {
 	}
 }
 
-// trimmed also keeps the fields that evictions and the ranking of ReplicaSets depend on.
-func trimmed(object any) (any, error) {
+// keepDisruption also keeps the fields that evictions and the ranking of ReplicaSets depend on.
+func keepDisruption(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
 		return object, nil // a tombstone
