@@ -142,8 +142,8 @@ func claim(ctx context.Context, name string, options Options) (state.Dir, func()
 	}
 }
 
-// leftBehind reports whether anything of a lab exists. It fails if the lab is up.
-func leftBehind(dir state.Dir) (bool, error) {
+// hasLeftovers reports whether anything of a lab exists. It fails if the lab is up.
+func hasLeftovers(dir state.Dir) (bool, error) {
 	found, err := dir.Load()
 	known := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -71,8 +71,8 @@ func (c *Client) waitWebhook(ctx context.Context, name string) error {
 	})
 }
 
-// answers is the API server's count of answers of a webhook.
-func (c *Client) answers(ctx context.Context, name string) (float64, error) {
+// readAnswers is the API server's count of answers of a webhook.
+func (c *Client) readAnswers(ctx context.Context, name string) (float64, error) {
 	metrics, err := c.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("reading the metrics of the API server: %w", err)

@@ -161,7 +161,7 @@ func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 	}
 	a.mu.Unlock()
 	for _, n := range removed {
-		n.leave()
+		n.markRemoved()
 		a.fakes.removeNode(n.Name)
 	}
 	go workqueue.ParallelizeUntil(ctx, 16, len(added), func(i int) { added[i].join() })

@@ -67,9 +67,9 @@ func (f *fakes) run(ctx context.Context) *sync.WaitGroup {
 	return &work
 }
 
-// set handles a new or changed pod. It queues a write if the pod is terminating or not ready, which
+// setPod handles a new or changed pod. It queues a write if the pod is terminating or not ready, which
 // also happens when the control plane marks its node as not ready.
-func (f *fakes) set(n *node, pod *corev1.Pod) {
+func (f *fakes) setPod(n *node, pod *corev1.Pod) {
 	over := podFinished(pod)
 	unready := !over && !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue

@@ -231,7 +231,7 @@ func (c *ControlPlane) wait(ctx context.Context, component component) error {
 	ticker := time.NewTicker(readyPoll)
 	defer ticker.Stop()
 	var last error
-	var since time.Time // of being ready
+	var readySince time.Time
 	for {
 		err := component.ready(ctx)
 		if err == nil {

@@ -63,8 +63,8 @@ func keepContainer(t *testing.T, spec containerSpec) *kept {
 	return k
 }
 
-// printed waits for a text in the log.
-func (k *kept) printed(want string) {
+// waitOutput waits for a text in the log.
+func (k *kept) waitOutput(want string) {
 	k.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
 		var b strings.Builder

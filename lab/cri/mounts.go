@@ -306,8 +306,8 @@ func (r *root) copyFolder(target string, entry fs.DirEntry) error {
 	return os.Chmod(target, info.Mode().Perm())
 }
 
-// clear removes the old entry that a file replaces. In a mirrored folder, that is a mount.
-func (r *root) clear(target string) error {
+// removeExisting removes the old entry that a file replaces. In a mirrored folder, that is a mount.
+func (r *root) removeExisting(target string) error {
 	within, err := filepath.EvalSymlinks(filepath.Dir(target))
 	if err != nil {
 		return err

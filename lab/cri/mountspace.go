@@ -83,9 +83,9 @@ func holdMountNamespace(path string) error {
 	return nil
 }
 
-// leaveNamespaces unmounts network namespaces by name. Otherwise the networks of removed pods would
+// unmountNetworkNamespaces unmounts network namespaces by name. Otherwise the networks of removed pods would
 // stay alive.
-func leaveNamespaces() error {
+func unmountNetworkNamespaces() error {
 	file, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
 		return err

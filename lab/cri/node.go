@@ -141,8 +141,8 @@ func (n *node) listenForStreams() (net.Listener, error) {
 	return listener, nil
 }
 
-// leave ends all containers of a removed node, and deletes their records.
-func (n *node) leave() {
+// remove ends all containers of a removed node, and deletes their records.
+func (n *node) remove() {
 	n.stop()
 	n.mu.Lock()
 	var ids []string

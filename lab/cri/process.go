@@ -23,8 +23,8 @@ func (p processID) isAlive() bool {
 	return err == nil && found == p
 }
 
-// ended is the error of joining a process that has exited.
-func (p processID) ended() error { return fmt.Errorf("process %d: it ended", p.ID) }
+// exitedError is the error of joining a process that has exited.
+func (p processID) exitedError() error { return fmt.Errorf("process %d: it ended", p.ID) }
 
 // exists reports whether the process runs or is a zombie.
 func (p processID) exists() bool {

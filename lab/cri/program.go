@@ -38,8 +38,8 @@ func (s programSpec) hasOwnProcesses() bool { return !s.HostProcesses && s.Proce
 // specDescriptor is the pipe with the programSpec.
 const specDescriptor = 4
 
-// becoming is the last report before the process becomes the program. Anything after it is an error.
-const becoming = "\x00"
+// execMarker is the last report before the process becomes the program. Anything after it is an error.
+const execMarker = "\x00"
 
 // BecomeProgram makes this process the program of a container. "vicinity-lab internal become"
 // runs it. The keeper starts it in the container's namespaces, since only a process inside a PID
@@ -155,7 +155,7 @@ func (k *keeper) startProgram() error {
 	_ = spec.Close()
 	// Ends at the exec: the program does not inherit the pipe.
 	text, failed := io.ReadAll(report)
-	switch message, begun := strings.CutPrefix(string(text), becoming); {
+	switch message, begun := strings.CutPrefix(string(text), execMarker); {
 	case failed != nil:
 		err = failed
 	case begun && message == "":

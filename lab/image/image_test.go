@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// files makes a folder with a program, another file, and a folder.
-func files(t *testing.T) string {
+// makeFiles makes a folder with a program, another file, and a folder.
+func makeFiles(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"agnhost": 0o755, "readme": 0o644} {

@@ -20,8 +20,8 @@ import (
 // linkTo is the prefix of the content of a file that is a link.
 const linkTo = "-> "
 
-// packed makes an archive of files by name; a name that ends in a slash is a folder.
-func packed(t *testing.T, files map[string]string) []byte {
+// packFiles makes an archive of files by name; a name that ends in a slash is a folder.
+func packFiles(t *testing.T, files map[string]string) []byte {
 	t.Helper()
 	var content bytes.Buffer
 	writer := tar.NewWriter(&content)

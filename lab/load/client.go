@@ -200,9 +200,9 @@ func (s *session) connection(ctx context.Context, target netip.AddrPort) (*conne
 	return conn, conn.SetDeadline(deadline)
 }
 
-// sentTwice reports whether TCP sent anything more than once. TCP repeats an unanswered SYN after a
+// hasRetransmitted reports whether TCP sent anything more than once. TCP repeats an unanswered SYN after a
 // second.
-func sentTwice(conn net.Conn) bool {
+func hasRetransmitted(conn net.Conn) bool {
 	socket, ok := conn.(*net.TCPConn)
 	if !ok {
 		return false
@@ -211,7 +211,7 @@ func sentTwice(conn net.Conn) bool {
 	return err == nil && countRetransmits(raw) > 0
 }
 
-func sentAgain(raw syscall.RawConn) (number uint32) {
+func countRetransmits(raw syscall.RawConn) (number uint32) {
 	// If this fails the connection is closed already, and its request reports that.
 	_ = raw.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {

@@ -15,8 +15,8 @@ import (
 
 var somewhere = netip.MustParseAddrPort("10.96.0.7:80")
 
-// piped dials an echo through a pipe, in the bubble of the test.
-func piped(answer func(net.Conn, string)) DialFunc {
+// dialPipe dials an echo through a pipe, in the bubble of the test.
+func dialPipe(answer func(net.Conn, string)) DialFunc {
 	return func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		go converse(far, answer)
@@ -42,8 +42,8 @@ func reply(conn net.Conn, id string) {
 	_, _ = conn.Write(a.Line()) // the client may be gone
 }
 
-// balanced checks that every request is counted exactly once.
-func balanced(t *testing.T, r Result) {
+// checkSums checks that every request is counted exactly once.
+func checkSums(t *testing.T, r Result) {
 	t.Helper()
 	if sum := r.Answered + r.Failed() + r.Unsent.Total() + r.Abandoned; sum != r.Due {
 		t.Errorf("%d requests were due, %d were counted: %d answered, %d failed, %+v unsent, %d abandoned",

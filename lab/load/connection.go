@@ -21,7 +21,8 @@ type connection struct {
 	reader *bufio.Reader
 	target netip.AddrPort
 	peer   *Endpoint // that answered last
-	again  bool      // TCP sent again to open it
+	// retransmitted means that TCP sent more than once to open the connection.
+	retransmitted bool
 }
 
 func newConnection(conn net.Conn, target netip.AddrPort) *connection {

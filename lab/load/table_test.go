@@ -10,9 +10,9 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// measured is a result of three zones. zone-c has no endpoint, and a cut keeps it from the others for
+// exampleResult is a result of three zones. zone-c has no endpoint, and a cut keeps it from the others for
 // some time.
-func measured() Result {
+func exampleResult() Result {
 	r := newRecorder(nil)
 	endpoint := func(zone, n string) Endpoint {
 		return Endpoint{Pod: "echo-" + zone + "-" + n, Namespace: "default", Node: "zone-" + zone + "-" + n, Zone: "zone-" + zone, Service: "echo"}

@@ -108,7 +108,7 @@ func TestStopKillsAfterGrace(t *testing.T) {
 func TestStopEndsSession(t *testing.T) {
 	d := newDir(t)
 	p := shell(t, d, "parent", `sleep 1000 & echo child $!; echo ready; wait`)
-	logged(t, d.Log("parent"), "ready")
+	waitLog(t, d.Log("parent"), "ready")
 	// While the child starts another program, it has no environment to find it by.
 	waitFor(t, "parent and child to be strays", func() bool { return len(strays(t, d)) == 2 })
 	if err := p.Kill(t.Context()); err != nil {

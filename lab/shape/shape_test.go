@@ -106,8 +106,8 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// draw makes any shape that flags can describe.
-func draw(t *rapid.T) shape.Shape {
+// drawShape makes any shape that flags can describe.
+func drawShape(t *rapid.T) shape.Shape {
 	o := shape.Options{
 		Zones:            []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "zones")],
 		NodesPerZone:     []int{rapid.IntRange(0, 5).Draw(t, "nodes")},

@@ -123,7 +123,7 @@ func (s Shape) validateZones() error {
 		return fieldErrorf("zones", ": a lab has at least one zone")
 	}
 	if n := len(s.Nodes()); n > maxNodes {
-		return wrong("zones", ": they have %d nodes in all, a lab has at most %d; use fake nodes for more", n, maxNodes)
+		return fieldErrorf("zones", ": they have %d nodes in all, a lab has at most %d; use fake nodes for more", n, maxNodes)
 	}
 	zones := map[string]bool{}
 	names := map[string]bool{}

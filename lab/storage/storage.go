@@ -115,15 +115,15 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// isWanted reports whether a claim needs a volume that a folder can be.
-func isWanted(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" && claim.Annotations[annotationAsked] == Provisioner &&
+// needsVolume reports whether a claim needs a volume that a folder can be.
+func needsVolume(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" && claim.Annotations[annotationRequested] == Provisioner &&
 		claim.Spec.Selector == nil && (claim.Spec.VolumeMode == nil || *claim.Spec.VolumeMode == corev1.PersistentVolumeFilesystem)
 }
 
-// isOver reports whether a volume of this provisioner has lost its claim and must be deleted.
-func isOver(volume *corev1.PersistentVolume) bool {
-	return volume.Annotations[annotationMade] == Provisioner && volume.Status.Phase == corev1.VolumeReleased &&
+// mustDelete reports whether a volume of this provisioner has lost its claim and must be deleted.
+func mustDelete(volume *corev1.PersistentVolume) bool {
+	return volume.Annotations[annotationProvisioned] == Provisioner && volume.Status.Phase == corev1.VolumeReleased &&
 		volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete && volume.DeletionTimestamp == nil
 }
 
@@ -170,7 +170,7 @@ func newVolume(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 	}
 }
 
-func (p *provisioner) remove(ctx context.Context, volume *corev1.PersistentVolume) error {
+func (p *provisioner) removeVolume(ctx context.Context, volume *corev1.PersistentVolume) error {
 	// Users may write to volumes, but the runtime removes folders as root.
 	folder := filepath.Join(p.Folder, volume.Name)
 	if volume.Spec.HostPath == nil || volume.Spec.HostPath.Path != folder {

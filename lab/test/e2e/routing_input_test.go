@@ -121,7 +121,7 @@ spec: {capacity: {type: CPU}}
 	must(s.waitConverged(ctx, "echo", 12))
 	part := must(s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
 	check(s.labelZone(ctx, false, all...))
-	check(s.warns(ctx, "echo", fmt.Sprintf("%d nodes without the label", len(all)), "balanced: no zone has capacity, so the origin of traffic is unknown"))
+	check(s.waitWarning(ctx, "echo", fmt.Sprintf("%d nodes without the label", len(all)), "balanced: no zone has capacity, so the origin of traffic is unknown"))
 	check(s.WaitHints(ctx, s.namespace, "echo", false))
 	none := must(s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
 	check(s.labelZone(ctx, true, all...))
