@@ -149,9 +149,9 @@ func share(file, as string) error {
 	return os.Rename(as+".new", as)
 }
 
-// replaceable returns an error if a folder has a file that no release wrote, since its content will be
+// checkReplaceable returns an error if a folder has a file that no release wrote, since its content will be
 // removed.
-func replaceable(folder string) error {
+func checkReplaceable(folder string) error {
 	entries, err := os.ReadDir(folder)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && len(entries) == 0:

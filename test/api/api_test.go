@@ -98,8 +98,8 @@ func (w *writer) try(t *testing.T, resource, object string) error {
 	return err
 }
 
-// refused fails the test unless an error has all the words. Without words there must be no error.
-func refused(t *testing.T, err error, words ...string) {
+// expectRefusal fails the test unless an error has all the words. Without words there must be no error.
+func expectRefusal(t *testing.T, err error, words ...string) {
 	t.Helper()
 	switch {
 	case len(words) == 0 && err != nil:
@@ -369,7 +369,7 @@ func endpoints(n int) string {
 // With strict validation, which is kubectl's default, an unknown field is refused. Otherwise it is
 // dropped.
 func (w *writer) testUnknownFields(t *testing.T) {
-	refused(t, w.try(t, "routingpolicies", routingPolicy("far", "{modes: Prefer}")), `unknown field "spec.modes"`)
+	expectRefusal(t, w.try(t, "routingpolicies", routingPolicy("far", "{modes: Prefer}")), `unknown field "spec.modes"`)
 	stored, texts, err := w.write(t.Context(), "routingpolicies", routingPolicy("far", "{modes: Prefer}"), metav1.CreateOptions{FieldValidation: metav1.FieldValidationWarn})
 	if err != nil {
 		t.Fatal(err)

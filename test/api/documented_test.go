@@ -31,9 +31,9 @@ type schema struct {
 	Items      *schema           `json:"items"`
 }
 
-// fields returns the paths of a schema's fields with their defaults, except those inside types of
+// collectFields returns the paths of a schema's fields with their defaults, except those inside types of
 // Kubernetes.
-func (s schema) fields(path string, found map[string]string) {
+func (s schema) collectFields(path string, found map[string]string) {
 	if s.Items != nil {
 		s.Items.collectFields(path, found)
 	}
@@ -84,7 +84,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 		if err := yaml.Unmarshal(text, &crd); err != nil {
 			t.Fatal(err)
 		}
-		crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].fields("spec", fields)
+		crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].collectFields("spec", fields)
 	}
 	if len(fields) < 30 {
 		t.Fatalf("only %d fields found, want at least 30", len(fields))

@@ -47,14 +47,14 @@ type message struct {
 // object is a JSON object.
 type object map[string]any
 
-// errLeft reports that the page was left before it answered.
-var errLeft = errors.New("the page was left")
+// errPageLeft reports that the page was left before it answered.
+var errPageLeft = errors.New("the page was left")
 
 // apart is the interval of Until.
 const apart = 20 * time.Millisecond
 
-// leaving is the browser's message for errLeft.
-var leaving = []string{"Inspected target navigated or closed", "Execution context was destroyed.", "Cannot find default execution context"}
+// pageLeftMessages is the browser's message for errPageLeft.
+var pageLeftMessages = []string{"Inspected target navigated or closed", "Execution context was destroyed.", "Cannot find default execution context"}
 
 // Open starts a browser that keeps its profile in a folder, until it is closed or the context ends.
 func Open(ctx context.Context, folder string) (*Browser, error) {

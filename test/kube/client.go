@@ -140,7 +140,7 @@ func (c *Client) Resource(object *unstructured.Unstructured, namespace string) (
 
 // Wait pauses as long as a check took, within these bounds: some checks start a program, and would
 // keep a processor busy.
-const leastRest, mostRest = 20 * time.Millisecond, 250 * time.Millisecond
+const minPause, maxPause = 20 * time.Millisecond, 250 * time.Millisecond
 
 // Wait waits until the condition returns neither an error nor a text about what is missing. An error
 // counts as missing, since an API server may be restarting. When the context ends, the error has what

@@ -55,9 +55,9 @@ func (c *Client) waitEstablished(ctx context.Context, crd string) error {
 	})
 }
 
-// undiscovered returns the version of an established CRD that discovery lacks: the API server
+// undiscoveredVersion returns the version of an established CRD that discovery lacks: the API server
 // publishes a kind a moment after it serves it.
-func (c *Client) undiscovered(crd *unstructured.Unstructured) (string, error) {
+func (c *Client) undiscoveredVersion(crd *unstructured.Unstructured) (string, error) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")

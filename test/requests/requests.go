@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// every is the interval of syncs.
-	every = 50 * time.Millisecond
+	// syncPeriod is the interval of syncs.
+	syncPeriod = 50 * time.Millisecond
 	// heartbeatDeadline is how long a responder may send no heartbeat.
 	heartbeatDeadline = 20 * time.Minute
 	evictorPriority   = 100
@@ -162,8 +162,8 @@ func (c *Controller) isRequestedAgain(t *target, last *lifecyclev1alpha1.Evictio
 	})
 }
 
-// create creates the Eviction of a pod.
-func (c *Controller) create(ctx context.Context, t *target) error {
+// createEviction creates the Eviction of a pod.
+func (c *Controller) createEviction(ctx context.Context, t *target) error {
 	eviction := &lifecyclev1alpha1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   fmt.Sprintf("pod-%d-%s", len(t.evictions)+1, t.uid),
@@ -303,8 +303,8 @@ func (c *Controller) evict(ctx context.Context, t *target, eviction *lifecyclev1
 	report.HeartbeatTime = new(metav1.Now())
 }
 
-// answer writes the result to the requests.
-func (c *Controller) answer(ctx context.Context, t *target, last *lifecyclev1alpha1.Eviction, invalid string) error {
+// updateRequests writes the result to the requests.
+func (c *Controller) updateRequests(ctx context.Context, t *target, last *lifecyclev1alpha1.Eviction, invalid string) error {
 	for _, request := range t.requests {
 		changed := request.DeepCopy()
 		changed.Status.ObservedGeneration = new(request.Generation)

@@ -154,8 +154,8 @@ func (c ControlPlane) deletable() ([]resource, error) {
 	return found, nil
 }
 
-// read returns the original, and writes it if no test ran before.
-func (r *restorer) read() (original, error) {
+// readOriginal returns the original, and writes it if no test ran before.
+func (r *restorer) readOriginal() (original, error) {
 	var o original
 	file := r.Kubeconfig + ".original"
 	text, err := os.ReadFile(file)
@@ -248,8 +248,8 @@ func (r *restorer) remove(ctx context.Context, l leftover) error {
 	return err
 }
 
-// namespaces removes the labels that tests have put on namespaces.
-func (r *restorer) namespaces(ctx context.Context) (string, error) {
+// restoreNamespaces removes the labels that tests have put on namespaces.
+func (r *restorer) restoreNamespaces(ctx context.Context) (string, error) {
 	list, err := r.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
@@ -270,8 +270,8 @@ func (r *restorer) namespaces(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// nodes undoes the changes of tests to nodes.
-func (r *restorer) nodes(ctx context.Context) (string, error) {
+// restoreNodes undoes the changes of tests to nodes.
+func (r *restorer) restoreNodes(ctx context.Context) (string, error) {
 	equal := apiequality.Semantic.DeepEqual
 	for i := range r.original.Nodes {
 		was := &r.original.Nodes[i]

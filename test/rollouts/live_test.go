@@ -113,8 +113,8 @@ func (c *cluster) vicinity(line string) result {
 	return result{"vicinity rollout " + line, out.String(), errs.String(), code}
 }
 
-// documented is the text of the documentation about kubectl.
-func documented(t *testing.T) string {
+// readDocumentation is the text of the documentation about kubectl.
+func readDocumentation(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/rollouts.md")
 	if err != nil {
@@ -128,8 +128,8 @@ func documented(t *testing.T) string {
 	return section
 }
 
-// says fails unless a command ends with a code and prints some words.
-func (c *cluster) says(r result, code int, words ...string) {
+// expect fails unless a command ends with a code and prints some words.
+func (c *cluster) expect(r result, code int, words ...string) {
 	c.Helper()
 	for _, word := range words {
 		if r.code != code || !strings.Contains(r.out+r.errs, word) {
@@ -138,8 +138,8 @@ func (c *cluster) says(r result, code int, words ...string) {
 	}
 }
 
-// comesToSay reads the status until it has some words.
-func (c *cluster) comesToSay(words string) {
+// waitStatus reads the status until it has some words.
+func (c *cluster) waitStatus(words string) {
 	c.Helper()
 	c.Await(fmt.Sprintf("%q", words), func(context.Context) (string, error) {
 		r := c.vicinity("status db")
@@ -150,8 +150,8 @@ func (c *cluster) comesToSay(words string) {
 	})
 }
 
-// saysAsDocumented is says for words that must also be in the documentation.
-func (c *cluster) saysAsDocumented(r result, code int, words ...string) {
+// expectDocumented is expect for words that must also be in the documentation.
+func (c *cluster) expectDocumented(r result, code int, words ...string) {
 	c.Helper()
 	c.expect(r, code, words...)
 	for _, word := range words {
@@ -185,8 +185,8 @@ func TestCommandsAtRollouts(t *testing.T) {
 	}
 }
 
-// in returns the cluster for a test in its own namespace.
-func (c *cluster) in(t *testing.T, namespace string) *cluster {
+// withNamespace returns the cluster for a test in its own namespace.
+func (c *cluster) withNamespace(t *testing.T, namespace string) *cluster {
 	t.Helper()
 	inner := *c
 	inner.ControlPlane = c.For(t)
@@ -202,8 +202,8 @@ const (
 	notDone      = "has not ended within"
 )
 
-// follow updates a workload and undoes updates, as users do.
-func (c *cluster) follow(kind string) {
+// testUpdates updates a workload and undoes updates, as users do.
+func (c *cluster) testUpdates(kind string) {
 	target := strings.ToLower(kind) + "/db"
 	c.Make(c.namespace, strings.ReplaceAll(rolloutManifest, "KIND", kind))
 	c.waitStatus(fmt.Sprintf("there is no %s db in namespace %s; make it", kind, c.namespace))
@@ -225,18 +225,18 @@ func (c *cluster) follow(kind string) {
 	c.expect(c.kubectl("rollout history "+target), 0, "\n1 ", "\n2 ")
 
 	// Undo before the rollout is complete rolls back; the next one updates.
-	c.says(c.kubectl("set image "+target+" c=two"), 0, "updated")
-	c.stands("two")
-	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
-	c.completes("one", rolledBack)
-	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
-	c.stands("two")
+	c.expect(c.kubectl("set image "+target+" c=two"), 0, "updated")
+	c.waitPaused("two")
+	c.expect(c.kubectl("rollout undo "+target), 0, "rolled back")
+	c.waitComplete("one", rolledBack)
+	c.expect(c.kubectl("rollout undo "+target), 0, "rolled back")
+	c.waitPaused("two")
 
 	c.expect(c.vicinity("pause db"), 0, "is paused: no more pods are evicted")
 	if !c.read().Spec.Paused {
 		c.Error("spec.paused is not true")
 	}
-	c.says(c.vicinity("resume db"), 0, "is no longer paused; it "+pausesBefore)
+	c.expect(c.vicinity("resume db"), 0, "is no longer paused; it "+pausesBefore)
 	if d := c.read(); d.Spec.Paused || d.Spec.Approved != nil && d.Spec.Approved.Revision == d.Status.Revision {
 		c.Errorf("the spec after resume is %+v", d.Spec)
 	}
@@ -245,12 +245,12 @@ func (c *cluster) follow(kind string) {
 	c.expectImages("two", "one")
 
 	// For kubectl, the previous revision is the one that was written last.
-	c.says(c.kubectl("set image "+target+" c=three"), 0, "updated")
-	c.stands("three")
-	c.says(c.kubectl("rollout undo "+target+" --dry-run=client"), 0, "two")
-	c.says(c.vicinity("rollback db"), 0, "is written to "+kind+" db")
-	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
-	c.completes("one", rolledBack)
+	c.expect(c.kubectl("set image "+target+" c=three"), 0, "updated")
+	c.waitPaused("three")
+	c.expect(c.kubectl("rollout undo "+target+" --dry-run=client"), 0, "two")
+	c.expect(c.vicinity("rollback db"), 0, "is written to "+kind+" db")
+	c.expect(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
+	c.waitComplete("one", rolledBack)
 	before := c.uids()
 	c.expect(c.kubectl("rollout undo "+target), 0, "rolled back")
 	c.waitComplete("one", func(events []string) bool {
@@ -290,9 +290,9 @@ func (c *cluster) kubectlPauses(target string) {
 		c.expectDocumented(c.kubectl(resume), 1, "resuming is not supported")
 		return
 	}
-	c.says(c.kubectl(pause), 0, "paused")
-	c.comesToSay(`Deployment db is paused: it updates no pods before "kubectl rollout resume deployment/db -n ` + c.namespace)
-	c.says(c.kubectl(resume), 0, "resumed")
+	c.expect(c.kubectl(pause), 0, "paused")
+	c.waitStatus(`Deployment db is paused: it updates no pods before "kubectl rollout resume deployment/db -n ` + c.namespace)
+	c.expect(c.kubectl(resume), 0, "resumed")
 }
 
 // pausedDeployment pauses a Deployment while a domain is updated, and then changes its template.
@@ -306,20 +306,20 @@ func (c *cluster) pausedDeployment(target string) {
 		}
 		return "", nil
 	})
-	c.comesToSay("Deployment db is paused: it updates no pods")
-	c.saysAsDocumented(c.kubectl("rollout restart "+target), 1, "can't restart paused deployment (run rollout resume first)")
-	c.says(c.kubectl("set image "+target+" c=four"), 0, "updated")
-	c.says(c.vicinity("status db --watch --timeout 2s"), 1, "its new template is not rolled out before", notDone)
-	c.says(c.kubectl("rollout resume "+target), 0, "resumed")
-	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
-	c.images("four", "four")
+	c.waitStatus("Deployment db is paused: it updates no pods")
+	c.expectDocumented(c.kubectl("rollout restart "+target), 1, "can't restart paused deployment (run rollout resume first)")
+	c.expect(c.kubectl("set image "+target+" c=four"), 0, "updated")
+	c.expect(c.vicinity("status db --watch --timeout 2s"), 1, "its new template is not rolled out before", notDone)
+	c.expect(c.kubectl("rollout resume "+target), 0, "resumed")
+	c.expect(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
+	c.expectImages("four", "four")
 
 	// A complete rollout has not ended while no revision has the template.
-	c.says(c.kubectl("rollout pause "+target), 0, "paused")
-	c.comesToSay("Deployment db is paused: it updates no pods")
-	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
-	c.says(c.kubectl("set image "+target+" c=five"), 0, "updated")
-	c.says(c.vicinity("status db --watch --timeout 2s"), 1, "its new template is not rolled out before", notDone)
+	c.expect(c.kubectl("rollout pause "+target), 0, "paused")
+	c.waitStatus("Deployment db is paused: it updates no pods")
+	c.expect(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
+	c.expect(c.kubectl("set image "+target+" c=five"), 0, "updated")
+	c.expect(c.vicinity("status db --watch --timeout 2s"), 1, "its new template is not rolled out before", notDone)
 }
 
 func (c *cluster) read() *v1alpha1.DomainRollout {
@@ -388,8 +388,8 @@ func (c *cluster) expectImages(a, b string) {
 	}
 }
 
-// stands waits until the rollout of an image pauses before hall b, which has image one.
-func (c *cluster) stands(image string) {
+// waitPaused waits until the rollout of an image pauses before hall b, which has image one.
+func (c *cluster) waitPaused(image string) {
 	c.Helper()
 	c.Await("a pause before hall b", func(context.Context) (string, error) {
 		d := c.read()

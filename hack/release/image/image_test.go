@@ -25,8 +25,8 @@ var (
 	tag   = "1.2.3-rc.4"
 )
 
-// archives writes the archives of some content, and returns their folder.
-func archives(t *testing.T, content string) (string, Set) {
+// writeArchives writes the archives of some content, and returns their folder.
+func writeArchives(t *testing.T, content string) (string, Set) {
 	t.Helper()
 	folder, files := t.TempDir(), map[program.Platform]string{}
 	for _, platform := range program.ImagePlatforms {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func small(t *testing.T) build {
+func smallBuild(t *testing.T) build {
 	t.Helper()
 	folder := t.TempDir()
 	for name, text := range map[string]string{
@@ -24,8 +24,8 @@ func small(t *testing.T) build {
 	return build{folder, []string{"."}, filepath.Join(folder, "out"), "-s -w -X main.word=linked", Platform{"linux", runtime.GOARCH}}
 }
 
-// settings makes the go command read a file of go env -w.
-func settings(t *testing.T, text string) {
+// setGoEnv makes the go command read a file of go env -w.
+func setGoEnv(t *testing.T, text string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "env")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

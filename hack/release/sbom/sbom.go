@@ -92,7 +92,7 @@ func library(module *debug.Module) cdx.Component {
 	return component
 }
 
-// reference returns the package URL of a program.
-func reference(module, version string, platform program.Platform) string {
+// programURL returns the package URL of a program.
+func programURL(module, version string, platform program.Platform) string {
 	return fmt.Sprintf("pkg:golang/%s@%s?goarch=%s&goos=%s", module, url.QueryEscape(version), platform.Architecture, platform.OS)
 }

@@ -130,8 +130,8 @@ func (s Source) readTime(ctx context.Context) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// development returns the version of a development build: 0.2.0-dev.1234.g0123456789ab.
-func (s Source) development(commits string) (string, error) {
+// developmentVersion returns the version of a development build: 0.2.0-dev.1234.g0123456789ab.
+func (s Source) developmentVersion(commits string) (string, error) {
 	name := filepath.Join(s.Root, "charts", "vicinity", "Chart.yaml")
 	text, err := os.ReadFile(name)
 	if err != nil {
