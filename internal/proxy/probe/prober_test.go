@@ -162,7 +162,7 @@ func TestProber(t *testing.T) {
 		{"that of the proxy of another node", stranger("vicinity-proxy on node node-a, process ABCDEFGHIJ\n"), false, "something else answers", Failed},
 		{"no answer", func(context.Context) (net.Conn, error) { return nil, context.DeadlineExceeded }, false, "there is no answer", Failed},
 		{"what a socket load balancer says of a Service without endpoints", func(context.Context) (net.Conn, error) { return nil, syscall.EHOSTUNREACH }, false, "no route to host", Failed},
-		{"its own address is closed", refuse, true, "the node does not reach its own address 192.0.2.1:", Failed},
+		{"its own address is closed", refuse, true, "the node cannot reach its own address 192.0.2.1:", Failed},
 		{"no route from where something else leads", unreachable, false, "does not end at vicinity-proxy, where its rules lead it: network is unreachable", Failed},
 		{"no route", unreachable, false, "the node has no route to 10.96.0.9", Impossible},
 	} {
