@@ -89,7 +89,7 @@ func newMetrics(registry prometheus.Registerer, count func(resource string) int)
 		results:     counter("transactions_total", "Kernel transactions, by result.", "family", "result"),
 		failures:    counter("failures_total", "Failures that did not hold up programming, by step.", "step"),
 		foreign:     counter("foreign_changes_total", "Times that the proxy repaired rules that another program had changed.", "family"),
-		anew:        counter("rewrites_total", "Times that all rules were replaced because they could not be read or repaired.", "family"),
+		rewrites:    counter("rewrites_total", "Times that all rules were replaced because they could not be read or repaired.", "family"),
 		deleted:     counter("connection_cleanups_total", "Cleanups of tracked connections to removed endpoints, by result.", "result"),
 		received:    counter("received_bytes_total", "Bytes that lists and watches received, by resource.", "resource"),
 		probes:      counter("probes_total", "Probes of whether packets of the node pass the rules, by result.", "family", "result"),

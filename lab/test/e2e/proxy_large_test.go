@@ -70,10 +70,10 @@ func largeService() string {
 	return text
 }
 
-// othersGoOn makes Services one after the other until all nodes have reported by an event that the
+// serveOthers makes Services one after the other until all nodes have reported by an event that the
 // large one is too large. Each must be handed over and answer all clients. It returns their number
 // and the longest time.
-func (s *scene) othersGoOn(ctx context.Context) (others int, longest time.Duration, err error) {
+func (s *scene) serveOthers(ctx context.Context) (others int, longest time.Duration, err error) {
 	for {
 		name := fmt.Sprintf("other-%d", others)
 		begun := time.Now()
