@@ -60,7 +60,7 @@ func BudgetStatusOf(tdb *v1alpha1.TopologyDisruptionBudget) BudgetStatus {
 	return b
 }
 
-// blocksOf returns the conditions with the wrong status: False, or True for those that should be False.
+// blocksOf returns the conditions that are not True. Conditions of a type in wrong should be False instead.
 func blocksOf(conditions []metav1.Condition, wrong ...string) []Block {
 	var blocks []Block
 	for i := range conditions {

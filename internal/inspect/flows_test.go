@@ -79,7 +79,7 @@ func TestFlowsAreThoseOfTheFigures(t *testing.T) {
 			}
 			// Percentages are rounded.
 			if math.Abs(all-100) > 0.5 || math.Abs(stays-want) > 0.5 {
-				t.Fatalf("%+v are %.2f %%, of which %.2f %% stay in their zone; want 100 and %.2f", e.Flows(f), all, stays, want)
+				t.Fatalf("%+v are %.2f %%, with %.2f %% in their zone; want 100 and %.2f", e.Flows(f), all, stays, want)
 			}
 		}
 	})

@@ -21,7 +21,7 @@ type NodeReading struct {
 	Node    *corev1.Node
 	Zone    string
 	Service *corev1.Service
-	// Groups are all groups of the Service, and Seen those that the node's proxy watches.
+	// Groups are all groups of the Service. The node's proxy watches only the Seen ones.
 	Groups, Seen []*v1alpha1.EndpointGroup
 	Slices       []*discoveryv1.EndpointSlice
 	Settings     view.Settings

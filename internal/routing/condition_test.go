@@ -43,7 +43,7 @@ func TestCondition(t *testing.T) {
 		{"no endpoint", of(routedService(sameZone, "Prefer"), "a!")},
 		{"tiers", of(routedService(keys, "topology.kubernetes.io/zone,*"), "a")},
 		{"what hints cannot", of(routedService(sameZone, "Require"), "a")},
-		{"what hints cannot and nobody does yet", of(routedService(sameZone, "Require", v1alpha1.AnnotationProxy, "true"), "a b c")},
+		{"what hints cannot, until a proxy does", of(routedService(sameZone, "Require", v1alpha1.AnnotationProxy, "true"), "a b c")},
 		{"what hints can until a proxy does", of(routedService(sameZone, "Prefer", v1alpha1.AnnotationProxy, "true"), even)},
 		{"what a proxy does", of(servedService(sameZone, "Require", v1alpha1.AnnotationProxy, "true"), "a b")},
 		{"an unknown value", of(routedService(sameZone, "Prefre"), "a")},

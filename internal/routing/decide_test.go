@@ -238,7 +238,7 @@ func TestDecideRemembersWhatSlicesDoNotSay(t *testing.T) {
 		slicesOf("a a=b a=b a a a b=a b=a b b c c c"))
 	in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: "Allocated"}}
 	first := decided(t, in)
-	bare := carriedOut(in.Slices, hints.Unroute(in.Slices))
+	bare := applyStep(in.Slices, hints.Unroute(in.Slices))
 	in.Slices, in.Last = bare, first.Essence()
 	in.Service.Status.Conditions = nil
 	if got, want := hintText(bare, decided(t, in)), hintText(bare, first); got != want {

@@ -196,8 +196,8 @@ func hintWords(endpoints []discoveryv1.Endpoint) []string {
 	return words
 }
 
-// carriedOut is what the slices are after a step.
-func carriedOut(eps []*discoveryv1.EndpointSlice, step hints.Step) []*discoveryv1.EndpointSlice {
+// applyStep returns the slices after the writes of a step.
+func applyStep(eps []*discoveryv1.EndpointSlice, step hints.Step) []*discoveryv1.EndpointSlice {
 	after := slices.Clone(eps)
 	for _, write := range step.Writes {
 		at := slices.IndexFunc(after, func(s *discoveryv1.EndpointSlice) bool { return s.Name == write.Slice.Name })

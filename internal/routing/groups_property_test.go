@@ -229,8 +229,8 @@ func (s *groupScene) lookElsewhere() {
 	}
 }
 
-// TestGroupsNeverLeaveAZoneWithout takes steps, any part of which may succeed, while everything changes. After each
-// write it reads the groups as each node does: a node that had an endpoint, and will have one, has one.
+// TestGroupsNeverLeaveAZoneWithout takes steps while everything changes, and any write of a step may fail. After each
+// write it reads the groups as each node does: a node with an endpoint before and after the change has one meanwhile.
 func TestGroupsNeverLeaveAZoneWithout(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newGroupScene(t)

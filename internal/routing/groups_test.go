@@ -363,7 +363,7 @@ func TestGroupsCarryConditionsAndDomains(t *testing.T) {
 		"10.1.0.3": {Address: "10.1.0.3", Zone: "a", Node: "a-1", NotReady: true, NotServing: true, Domains: a},
 		// The zone of a node counts more than what slices say.
 		"10.9.0.1": {Address: "10.9.0.1", Zone: "b", Node: "n", Domains: map[string]string{topology.Hostname: "host"}},
-		// Nobody knows the node, so that the zone says what region it is.
+		// The node is unknown, so the zone gives the region.
 		"10.9.0.2": {Address: "10.9.0.2", Zone: "a", Domains: map[string]string{topology.Region: "r"}},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -466,13 +466,12 @@ func TestGroupsHandOverLabel(t *testing.T) {
 	}
 }
 
-// Groups have the time of the change of endpoints that they were written for, and of no other.
-func TestGroupsTellTheTrigger(t *testing.T) {
+// Groups have the time of the last change of endpoints that caused their write, and of no other change.
+func TestGroupsHaveTriggerTime(t *testing.T) {
 	const key = corev1.EndpointsLastChangeTriggerTime
 	w := groupedWorld(t, threeZones, slicesOf("a b c", "a b c"), v1alpha1.AnnotationSameZone, v1alpha1.Require)
-	// changed has a slice change some seconds from now, and expects the times of groups, each
-	// with the number of those that have it.
-	changed := func(slice int, seconds float64, want map[float64]int) {
+	// changeAt changes a slice some seconds from now. want has the number of groups for each trigger time.
+	changeAt := func(slice int, seconds float64, want map[float64]int) {
 		t.Helper()
 		at := func(seconds float64) string {
 			return w.now.Add(time.Duration(seconds * float64(time.Second))).UTC().Format(time.RFC3339Nano)
@@ -489,9 +488,9 @@ func TestGroupsTellTheTrigger(t *testing.T) {
 			}
 		}
 	}
-	changed(0, -2, map[float64]int{-2: 3})
-	changed(1, -1.5, map[float64]int{-2: 3}) // nothing that groups say
+	changeAt(0, -2, map[float64]int{-2: 3})
+	changeAt(1, -1.5, map[float64]int{-2: 3}) // groups stay the same
 	// The second endpoint of slice 0 is in zone b.
 	w.in.Slices[0].Endpoints[1].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false)}
-	changed(0, 0.25, map[float64]int{-2: 2, 0.25: 1})
+	changeAt(0, 0.25, map[float64]int{-2: 2, 0.25: 1})
 }

@@ -44,7 +44,7 @@ func newGroupWorld(t fataler, in Input) *groupWorld {
 	return &groupWorld{t: t, in: in, now: time.Unix(1_800_000_000, 0), groups: map[string]*v1alpha1.EndpointGroup{}}
 }
 
-// input is what the controller reads.
+// input returns the input of a decision with the stored groups.
 func (w *groupWorld) input() Input {
 	in := w.in
 	in.Groups = nil
@@ -54,7 +54,7 @@ func (w *groupWorld) input() Input {
 	return in
 }
 
-// decide decides from what there is, and remembers it as the controller does.
+// decide decides from the stored groups, and remembers the decision as the controller does.
 func (w *groupWorld) decide() Decision {
 	w.t.Helper()
 	d := decided(w.t, w.input())
@@ -65,7 +65,7 @@ func (w *groupWorld) decide() Decision {
 	return d
 }
 
-// step takes one step, whose first writes alone succeed, and checks that it does not change its input.
+// step takes one step, and checks that it does not change its input. Only the first writes succeed, at most this many.
 func (w *groupWorld) step(d Decision, state GroupState, most int) groups.Changes {
 	w.t.Helper()
 	in := w.input()

@@ -134,13 +134,13 @@ func (s *hintScene) add(slice *discoveryv1.EndpointSlice) {
 func (s *hintScene) deliver(d Decision) {
 	switch d.Delivery {
 	case allocate.DeliveryNone:
-		s.in.Slices = carriedOut(s.in.Slices, hints.Unroute(s.in.Slices))
+		s.in.Slices = applyStep(s.in.Slices, hints.Unroute(s.in.Slices))
 	case allocate.DeliveryGroups:
 		s.settle(d, GroupState{})
 	case allocate.DeliveryHints:
 		clear(s.groups)
 		for range 2 { // the second step takes what is held
-			s.in.Slices = carriedOut(s.in.Slices, d.Hints().Next(s.in.Slices, false))
+			s.in.Slices = applyStep(s.in.Slices, d.Hints().Next(s.in.Slices, false))
 		}
 		for _, slice := range s.in.Slices {
 			validHints(s.t, slice)
@@ -208,7 +208,7 @@ func (s *hintScene) checkSame(when string, d, again Decision) {
 	}
 }
 
-// traffic is what kube-proxy makes of the slices, by family.
+// traffic returns the figures of the traffic that kube-proxy sends with these slices, by family.
 func (s *hintScene) traffic(d Decision) map[corev1.IPFamily]allocate.Figures {
 	eps := deepCopies(s.in.Slices)
 	for _, slice := range eps {

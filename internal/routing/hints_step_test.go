@@ -78,7 +78,7 @@ func TestNext(t *testing.T) {
 			for _, write := range step.Writes {
 				got = append(got, strings.TrimSpace(write.Slice.Name+": "+strings.Join(hintWords(write.Endpoints), " ")+" "+write.Held))
 			}
-			if again := plans.Next(carriedOut(eps, step), true); len(again.Writes) > 0 || again.Held != test.held {
+			if again := plans.Next(applyStep(eps, step), true); len(again.Writes) > 0 || again.Held != test.held {
 				t.Errorf("done, and held: %d writes and %d held", len(again.Writes), again.Held)
 			}
 			if !slices.Equal(got, test.want) || step.Held != test.held {
@@ -112,9 +112,9 @@ func TestStepsAreSafe(t *testing.T) {
 		}
 		for range 2 {
 			step := plans.Next(eps, false)
-			before, final := servedBy(eps), servedBy(carriedOut(eps, step))
+			before, final := servedBy(eps), servedBy(applyStep(eps, step))
 			for i := range step.Writes {
-				eps = carriedOut(eps, hints.Step{Writes: step.Writes[i : i+1]})
+				eps = applyStep(eps, hints.Step{Writes: step.Writes[i : i+1]})
 				between := servedBy(eps)
 				for at := range before {
 					if between[portZone{at.port, ""}] > 0 && final[at] > 0 && between[at] < min(before[at], final[at]) {

@@ -30,7 +30,7 @@ func preferOwnNode(service *corev1.Service) *corev1.Service {
 // decision writes, by address.
 func loadsByHints(t *testing.T, in Input, d Decision) (map[string]float64, allocate.Figures) {
 	t.Helper()
-	eps := carriedOut(in.Slices, d.Hints().Next(in.Slices, false))
+	eps := applyStep(in.Slices, d.Hints().Next(in.Slices, false))
 	clients := stock.Clients(in.Cluster, d.Request.Capacity)
 	index := stock.Ports(eps)[0].Index()
 	loads := map[string]float64{}
@@ -143,7 +143,7 @@ func TestSkippedNodesDoNotFlap(t *testing.T) {
 					if w.in.Last = d.Essence(); groups {
 						w.settle(d, GroupState{})
 					} else {
-						w.in.Slices = carriedOut(w.in.Slices, d.Hints().Next(w.in.Slices, false))
+						w.in.Slices = applyStep(w.in.Slices, d.Hints().Next(w.in.Slices, false))
 					}
 				}
 			})
@@ -151,13 +151,12 @@ func TestSkippedNodesDoNotFlap(t *testing.T) {
 	}
 }
 
-// Groups say of the endpoints of a skipped place that they are in no such place, and
-// take it back.
+// Groups give the endpoints of a skipped domain an empty domain, and remove it when the domain is no longer skipped.
 func TestGroupsOfSkippedNodes(t *testing.T) {
 	service := routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer, v1alpha1.AnnotationProxy, "true")
 	w := newGroupWorld(t, inputOf(preferOwnNode(service), nodesIn(twoByTwo), slicesOf(busyNode)))
 	w.settle(w.decide(), GroupState{})
-	said := func() string {
+	domains := func() string {
 		var words []string
 		for _, g := range w.groups {
 			for i := range g.Spec.Endpoints {
@@ -168,12 +167,12 @@ func TestGroupsOfSkippedNodes(t *testing.T) {
 		}
 		return strings.Join(words, " ")
 	}
-	if got, want := said(), "a-1map[kubernetes.io/hostname:] a-1map[kubernetes.io/hostname:]"; got != want {
+	if got, want := domains(), "a-1map[kubernetes.io/hostname:] a-1map[kubernetes.io/hostname:]"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	w.in.Slices = slicesOf(strings.ReplaceAll(busyNode, "a@a-2 a@a-2", "a@a-1 a@a-2"))
 	w.settle(w.decide(), GroupState{})
-	if got := said(); got != "" {
+	if got := domains(); got != "" {
 		t.Errorf("with as many endpoints on a-1 as elsewhere: %q", got)
 	}
 }

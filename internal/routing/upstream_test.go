@@ -80,7 +80,7 @@ func drawSlices(t *rapid.T, zones []string) []*discoveryv1.EndpointSlice {
 	return eps
 }
 
-// upstreamAuto is what upstream does with slices that are all new to it.
+// upstreamAuto lets upstream's controller add hints to slices that are all new to it.
 func upstreamAuto(nodes []*corev1.Node, eps []*discoveryv1.EndpointSlice) (after []*discoveryv1.EndpointSlice, event *topologycache.EventBuilder) {
 	cache := topologycache.NewTopologyCache()
 	cache.SetNodes(logr.Discard(), nodes)
@@ -93,8 +93,8 @@ func upstreamAuto(nodes []*corev1.Node, eps []*discoveryv1.EndpointSlice) (after
 	return append(created, updated...), event
 }
 
-// reasons are upstream's words for the rules. It tells three defects of nodes apart
-// by one sentence, since it forgets all it knows of them at the first.
+// reasons are upstream's words for the rules. Upstream has one sentence for three defects of nodes, because it drops
+// all node data at the first defect.
 var reasons = map[allocate.Rule]string{
 	allocate.RuleNodeNoZone:     topologycache.InsufficientNodeInfo,
 	allocate.RuleNodeNoCapacity: topologycache.InsufficientNodeInfo,
@@ -134,7 +134,7 @@ func autoAgrees(t *rapid.T) {
 	in.Settings.TakeOverAuto = true
 	d := decided(t, in)
 	outcome := d.Families[0].Outcome
-	ours := carriedOut(eps, d.Hints().Next(eps, false))
+	ours := applyStep(eps, d.Hints().Next(eps, false))
 
 	enabled := event != nil && event.Reason == "TopologyAwareHintsEnabled"
 	if enabled == outcome.IsBalanced() {

@@ -248,7 +248,7 @@ func faults() []fault {
 			r.Services[2].Annotations = prefer()
 		})},
 		{id: policyFaulty, object: "RoutingPolicy shop/near", inject: set(func(r *Reading) { r.Policies[0].Spec.Algorithm = "magic" })},
-		{id: policyMatchesNothing, object: "RoutingPolicy shop/far", inject: set(func(r *Reading) { r.Policies = append(r.Policies, aPolicy("shop", "far", "nobody")) })},
+		{id: policyMatchesNothing, object: "RoutingPolicy shop/far", inject: set(func(r *Reading) { r.Policies = append(r.Policies, aPolicy("shop", "far", "absent")) })},
 		{id: policyMatchesNothing, object: "ClusterRoutingPolicy all", inject: set(func(r *Reading) {
 			p := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
 			p.Spec.Mode, p.Spec.Level = v1alpha1.Prefer, v1alpha1.Zone
@@ -257,26 +257,26 @@ func faults() []fault {
 		})},
 
 		budget(budgetInvalid, func(b *v1alpha1.TopologyDisruptionBudget) {
-			say(b, v1alpha1.ConditionValid, metav1.ConditionFalse, coverage.ReasonInvalid)
+			setCondition(b, v1alpha1.ConditionValid, metav1.ConditionFalse, coverage.ReasonInvalid)
 		}),
 		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) {
-			say(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonBlocked)
+			setCondition(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonBlocked)
 		}),
 		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) {
 			b.Spec.MaxUnavailable, b.Status.Conditions = new(intstr.FromString("0%")), nil
 		}),
 		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) { b.Spec.MaxUnavailableDomains = new(int32(0)) }),
 		budget(budgetNotEnforced, func(b *v1alpha1.TopologyDisruptionBudget) {
-			say(b, v1alpha1.ConditionEnforced, metav1.ConditionFalse, "WebhooksMissing")
+			setCondition(b, v1alpha1.ConditionEnforced, metav1.ConditionFalse, "WebhooksMissing")
 		}),
 		budget(budgetLeavesOut, func(b *v1alpha1.TopologyDisruptionBudget) {
-			say(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonNodeWithoutKey)
+			setCondition(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonNodeWithoutKey)
 		}),
 		budget(budgetGlassBroken, func(b *v1alpha1.TopologyDisruptionBudget) {
-			say(b, v1alpha1.ConditionBreakGlass, metav1.ConditionTrue, "Open")
+			setCondition(b, v1alpha1.ConditionBreakGlass, metav1.ConditionTrue, "Open")
 		}),
 		budget(budgetCoversNothing, func(b *v1alpha1.TopologyDisruptionBudget) {
-			say(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonNoNodes)
+			setCondition(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonNoNodes)
 		}),
 		budget(budgetCoversNothing, func(b *v1alpha1.TopologyDisruptionBudget) {
 			b.Spec.Selector.MatchLabels["app"], b.Status.ExpectedPods = "typo", 0

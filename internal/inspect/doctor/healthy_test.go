@@ -139,8 +139,7 @@ func aBudget(namespace, name, app string) *v1alpha1.TopologyDisruptionBudget {
 	}
 }
 
-// say is what the controller says in a condition of a budget.
-func say(budget *v1alpha1.TopologyDisruptionBudget, kind string, status metav1.ConditionStatus, reason string) {
+func setCondition(budget *v1alpha1.TopologyDisruptionBudget, kind string, status metav1.ConditionStatus, reason string) {
 	for i := range budget.Status.Conditions {
 		if c := &budget.Status.Conditions[i]; c.Type == kind {
 			c.Status, c.Reason, c.Message = status, reason, "that is why."

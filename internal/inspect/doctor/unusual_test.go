@@ -136,7 +136,7 @@ func TestUnusualIsNoFault(t *testing.T) {
 		{name: "a Service that is being deleted, after its groups", change: func(r *Reading) {
 			r.Services[3].DeletionTimestamp, r.Grouped = new(metav1.NewTime(now)), nil
 		}},
-		{name: "a cluster of which it is not known whether anything is left", change: func(r *Reading) {
+		{name: "a cluster whose leftovers are unknown", change: func(r *Reading) {
 			leave(r)
 			r.Namespaces, r.Unread[SourceNamespaces] = nil, "you may not list it"
 		}},

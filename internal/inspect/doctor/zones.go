@@ -121,11 +121,11 @@ func plain(name string) string {
 }
 
 func regionText(regions map[string]string) string {
-	var said []string
+	var texts []string
 	for _, region := range slices.Sorted(maps.Keys(regions)) {
-		said = append(said, fmt.Sprintf("%q (node %s)", region, regions[region]))
+		texts = append(texts, fmt.Sprintf("%q (node %s)", region, regions[region]))
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(texts, ", ")
 }
 
 // notReadyReason returns the node's own reason, with a colon before.

@@ -22,7 +22,7 @@ func (w *world) attempt(after time.Duration) error {
 
 // A write that fails for long is reported, once, and taken back when it succeeds. One that
 // fails for a moment is not.
-func TestWritesThatFailAreTold(t *testing.T) {
+func TestFailingWritesAreReported(t *testing.T) {
 	refuse := func(object client.Object, _ string) error {
 		if _, slice := object.(*discoveryv1.EndpointSlice); slice {
 			return errors.New("the rules of the shop forbid it")

@@ -39,7 +39,7 @@ func TestForeignSlicesAreMarked(t *testing.T) {
 	if got := w.hints(); got != twelve || w.marked() != "web-00" {
 		t.Fatalf("hints %s, marked %q", got, w.marked())
 	}
-	if sent := of(w.sent(), "*v1.EndpointSlice"); len(sent) != 1 {
+	if sent := of(w.takePatches(), "*v1.EndpointSlice"); len(sent) != 1 {
 		t.Errorf("sent %q, want one patch", sent)
 	}
 	// One that is planned to have no hints is marked, too: the webhook keeps it so.
@@ -51,9 +51,9 @@ func TestForeignSlicesAreMarked(t *testing.T) {
 	if w.marked() != "web-00" {
 		t.Errorf("marked %q", w.marked())
 	}
-	w.sent()
+	w.takePatches()
 	w.settle("web")
-	if sent := of(w.sent(), "*v1.EndpointSlice"); len(sent) > 0 {
+	if sent := of(w.takePatches(), "*v1.EndpointSlice"); len(sent) > 0 {
 		t.Errorf("sent %q once it is marked", sent)
 	}
 }

@@ -291,8 +291,8 @@ func DefaultProxyNodes() NodeRule {
 	return NodeRule{selectors: []labels.Selector{labels.SelectorFromSet(labels.Set{corev1.LabelOSStable: "linux"})}}
 }
 
-// NodeRule selects the nodes that run vicinity-proxy: those that match one of its selectors, or all nodes without any.
-// It is the value of a flag that can be given several times; the first one replaces the default.
+// NodeRule selects the nodes that run vicinity-proxy. A node has to match one of the selectors; without selectors all
+// nodes match. It is the value of a flag that can be given several times; the first one replaces the default.
 type NodeRule struct {
 	selectors []labels.Selector
 	given     bool // by a flag, which replaces the default

@@ -20,7 +20,6 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// proxyLeaseOf is what the proxy of a node says.
 func proxyLeaseOf(node, programmed string, renewed time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProxyLeasePrefix + node, Annotations: map[string]string{v1alpha1.AnnotationProgrammed: programmed}},
@@ -192,8 +191,7 @@ func TestLeasesOfOtherNodesSayNothing(t *testing.T) {
 	}
 }
 
-// TestProxiesOfNodes lists the nodes that have to be ready to serve: all whose pods may make
-// connections, but for those that run no proxy by rule.
+// A hand-over waits for every node whose pods may make connections, unless the rule excludes the node.
 func TestProxiesOfNodes(t *testing.T) {
 	var rule NodeRule
 	if err := rule.Set("!example.com/virtual"); err != nil {

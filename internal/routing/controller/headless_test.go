@@ -59,7 +59,7 @@ func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 			w.settle("web")
 			w.expectGroups(3, corev1.IsHeadlessService, true)
 			w.expectGroups(3, v1alpha1.LabelHandOver, false)
-			if sent := w.sent(); len(sent) != 1 || !strings.HasPrefix(sent[0], "*v1.Service/status web") {
+			if sent := w.takePatches(); len(sent) != 1 || !strings.HasPrefix(sent[0], "*v1.Service/status web") {
 				t.Errorf("sent %q", sent)
 			}
 			if c := w.condition(); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "Allocated" || !strings.Contains(c.Message, "vicinity-dns follows the plan") {
@@ -79,7 +79,7 @@ func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 			end(w)
 			w.sync("web")
 			w.expectGroups(0, "", false)
-			if sent := of(w.sent(), "*v1.EndpointSlice"); len(sent) > 0 {
+			if sent := of(w.takePatches(), "*v1.EndpointSlice"); len(sent) > 0 {
 				t.Errorf("sent %q", sent)
 			}
 		})

@@ -70,7 +70,7 @@ func TestDroppedHintsAreNotInForce(t *testing.T) {
 				}
 				w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
 			}
-			sent := w.sent()
+			sent := w.takePatches()
 			if n := len(of(sent, "*v1.EndpointSlice")) + len(of(sent, "*v1.Service")); n > 25 {
 				t.Errorf("%d patches in an hour", n)
 			}

@@ -115,15 +115,15 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 		"hints for nodes":                        {service: nearNode("kubernetes.io/hostname,*"), inZone: 1},
 		"hints for nodes that are not stored":    {service: nearNode("kubernetes.io/hostname,*"), drop: dropNodes, inZone: 1. / 3},
 		"what hints cannot express":              {service: hard, inZone: 1. / 3},
-		"groups that nobody uses yet":            {service: needing, inZone: 1. / 3},
-		"groups that nobody uses yet, but hints": {service: groups, inZone: 1},
+		"groups without a proxy yet":             {service: needing, inZone: 1. / 3},
+		"groups without a proxy yet, with hints": {service: groups, inZone: 1},
 		"groups": {service: needing, inZone: 1, change: func(w *world) {
 			service := w.service("web")
 			service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 			w.update(service)
 		}},
 		"hints that do not stay": {service: preferring("web"), inZone: 1. / 3, change: func(w *world) {
-			w.recorded().backoff.Failures = reportedLosses
+			w.recordOfWeb().backoff.Failures = reportedLosses
 			w.strip()
 		}},
 	} {
@@ -139,7 +139,7 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 				test.change(w)
 				w.sync("web")
 			}
-			families := w.reported("web").families
+			families := w.metricsOf("web").families
 			if len(families) != 1 || math.Abs(families[0].figures.InZone-test.inZone) > 1e-9 {
 				t.Errorf("%+v, want %g in the zone", families, test.inZone)
 			}
@@ -147,8 +147,7 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 	}
 }
 
-// reported is what the metrics say of a Service.
-func (w *world) reported(name string) report {
+func (w *world) metricsOf(name string) report {
 	return w.reconciler.memory.reports[types.NamespacedName{Namespace: "shop", Name: name}]
 }
 

@@ -55,10 +55,10 @@ func TestPolicyStatus(t *testing.T) {
 		!strings.Contains(status.Conditions[0].Message, "spec.overloadThreshold") || !strings.Contains(status.Conditions[0].Message, "spec.capacity.expression") {
 		t.Errorf("status %+v", status)
 	}
-	w.sent()
+	w.takePatches()
 	w.policyStatus("shop", "web")
 	w.policyStatus("shop", "wrong")
-	if sent := w.sent(); len(sent) > 0 {
+	if sent := w.takePatches(); len(sent) > 0 {
 		t.Errorf("a status that is right is written: %q", sent)
 	}
 }
@@ -102,8 +102,8 @@ func labelled(name string, labels ...string) *corev1.Namespace {
 	return namespace
 }
 
-// All Services of a namespace with the label are routed, but for those that say something
-// else, until the namespace loses the label.
+// A cluster policy routes all Services of a namespace with the label, except a Service that opts out, until the
+// namespace loses the label.
 func TestClusterPolicyRoutesLabelledNamespaces(t *testing.T) {
 	out := aService("out", v1alpha1.AnnotationSameZone, v1alpha1.Balanced)
 	w := newWorld(t, append(threeZones(), labelled("shop", "near"), aService("web"), out,

@@ -35,7 +35,7 @@ func TestServiceIsRouted(t *testing.T) {
 		t.Errorf("reported %q", reported)
 	}
 
-	sent := w.sent()
+	sent := w.takePatches()
 	hints := of(sent, "*v1.EndpointSlice")
 	if len(hints) != 1 || len(of(sent, "*v1.Service")) != 1 || len(of(sent, "*v1.Service/status")) != 1 {
 		t.Fatalf("sent %q", sent)
@@ -60,7 +60,7 @@ func TestServiceIsRouted(t *testing.T) {
 	}
 
 	w.settle("web")
-	if sent := w.sent(); len(sent) > 0 {
+	if sent := w.takePatches(); len(sent) > 0 {
 		t.Errorf("a sync of what is as it should be sent %q", sent)
 	}
 }
@@ -74,7 +74,7 @@ func TestOneZoneIsLeftAlone(t *testing.T) {
 	if condition == nil || condition.Reason != "Waiting" || condition.Message != "balanced: one zone has all nodes and all endpoints, so there is nothing to choose" {
 		t.Errorf("condition %+v", condition)
 	}
-	if sent := w.sent(); len(sent) != 1 || len(of(sent, "*v1.Service/status")) != 1 {
+	if sent := w.takePatches(); len(sent) != 1 || len(of(sent, "*v1.Service/status")) != 1 {
 		t.Errorf("sent %q", sent)
 	}
 	for _, object := range []client.Object{aNode("b-1", "b"), aSlice("web", 1, "b b b b")} {
@@ -100,12 +100,12 @@ func TestRestartWritesNothing(t *testing.T) {
 	if reported := w.newEvents(); len(reported) != 2 || !strings.HasPrefix(reported[1], "Warning TopologyNotRouted ") {
 		t.Errorf("reported %q", reported)
 	}
-	w.sent()
+	w.takePatches()
 	w.start(testOptions())
 	for _, name := range []string{"web", "wrong"} {
 		w.settle(name)
 	}
-	if sent := w.sent(); len(sent) > 0 {
+	if sent := w.takePatches(); len(sent) > 0 {
 		t.Errorf("sent %q", sent)
 	}
 	if reported := w.newEvents(); len(reported) > 0 {
@@ -121,12 +121,12 @@ func TestHintsWaitForTheLabel(t *testing.T) {
 		t.Errorf("to come back in %s", result.RequeueAfter)
 	}
 	w.sync("web")
-	if len(of(w.sent(), "*v1.EndpointSlice")) > 0 {
+	if len(of(w.takePatches(), "*v1.EndpointSlice")) > 0 {
 		t.Error("hints are written at once")
 	}
 	w.clock.SetTime(w.clock.Now().Add(settle))
 	w.sync("web")
-	if len(of(w.sent(), "*v1.EndpointSlice")) != 1 {
+	if len(of(w.takePatches(), "*v1.EndpointSlice")) != 1 {
 		t.Error("hints are not written when the label does not come")
 	}
 }
@@ -274,7 +274,7 @@ func TestLeftAlone(t *testing.T) {
 				w.sync(name)
 				w.clock.SetTime(w.clock.Now().Add(time.Minute))
 			}
-			if sent, reported := w.sent(), w.newEvents(); len(sent) > 0 || len(reported) > 0 {
+			if sent, reported := w.takePatches(), w.newEvents(); len(sent) > 0 || len(reported) > 0 {
 				t.Errorf("sent %q, reported %q", sent, reported)
 			}
 			if len(w.reconciler.memory.services) != 0 {

@@ -61,9 +61,9 @@ func TestQuietServiceGetsABetterPlan(t *testing.T) {
 	if len(replanned) != 1 || replanned[0] != want {
 		t.Errorf("reported %q, want %q", replanned, want)
 	}
-	w.sent()
+	w.takePatches()
 	w.settle("web")
-	if sent := w.sent(); len(sent) > 0 {
+	if sent := w.takePatches(); len(sent) > 0 {
 		t.Errorf("sent %q", sent)
 	}
 }
@@ -117,7 +117,7 @@ func TestRenewalThatIsNotStored(t *testing.T) {
 		}
 		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
 	}
-	if w.recorded().quiet.compared {
+	if w.recordOfWeb().quiet.compared {
 		t.Error("nothing is stored, and it is taken for done")
 	}
 	w.drop = nil
@@ -135,15 +135,15 @@ func TestReplanWaitsForLostHints(t *testing.T) {
 	w := lentWorld(t, time.Minute)
 	w.sync("web")
 	for range 4 {
-		w.clock.SetTime(w.clock.Now().Add(w.recorded().backoff.Wait(w.clock.Now())))
+		w.clock.SetTime(w.clock.Now().Add(w.recordOfWeb().backoff.Wait(w.clock.Now())))
 		w.strip()
 		w.sync("web") // finds the loss
-		w.clock.SetTime(w.clock.Now().Add(w.recorded().backoff.Wait(w.clock.Now())))
+		w.clock.SetTime(w.clock.Now().Add(w.recordOfWeb().backoff.Wait(w.clock.Now())))
 		w.sync("web") // writes anew
 	}
 	w.strip()
 	w.sync("web")
-	if losses, reported := w.recorded().backoff.Failures, w.replanned(); losses == 0 || len(reported) > 0 {
+	if losses, reported := w.recordOfWeb().backoff.Failures, w.replanned(); losses == 0 || len(reported) > 0 {
 		t.Errorf("after %d losses: reported %q", losses, reported)
 	}
 	w.settle("web")

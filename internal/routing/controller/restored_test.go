@@ -12,8 +12,8 @@ import (
 	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
-// etcd is restored from a copy made before Vicinity wrote anything: all resource versions
-// are lower than those that it wrote. It goes on without a restart, and speaks of no losses.
+// etcd is restored from a copy that is older than all writes of Vicinity, so all resource versions are lower than the
+// ones it wrote. The controller goes on without a restart, and reports no lost hints.
 func TestRestoredEtcd(t *testing.T) {
 	for name, before := range map[string]func(*world){
 		"to before all writes": func(*world) {},
@@ -65,7 +65,7 @@ func TestRestoredEtcd(t *testing.T) {
 			if condition := w.condition(); condition.Status != metav1.ConditionTrue || condition.Reason != "Allocated" {
 				t.Errorf("condition %+v", condition)
 			}
-			if losses := w.recorded().backoff.Failures; losses > 0 {
+			if losses := w.recordOfWeb().backoff.Failures; losses > 0 {
 				t.Errorf("%d losses are counted", losses)
 			}
 		})

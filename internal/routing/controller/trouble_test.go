@@ -28,31 +28,30 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// lagging is a client whose reads come from a cache that is behind its writes, each
-// kind of object by as much as it happens, and whose writes may fail, or succeed
-// without an answer.
+// lagging is a client that reads from a cache, where each kind of object may be behind the client's own writes. Its
+// writes may fail.
 type lagging struct {
 	client.WithWatch
-	// cached are lists of all objects of a kind, and copies the same as they were read.
+	// cached has the list of all objects of each kind. copies has deep copies, to find changes by the code under test.
 	cached, copies map[string]client.ObjectList
-	// trouble is what becomes of the next write, and look looks at what it has done.
+	// trouble chooses how the next write fails, and look runs after it.
 	trouble func() trouble
 	look    func()
-	// writes counts those that were tried.
+	// writes counts attempts.
 	writes int
 }
 
-// trouble is what can become of a write.
+// trouble is a kind of failure of a write.
 type trouble string
 
 const (
 	noTrouble   trouble = ""
-	refused     trouble = "refused"     // it is not made
-	unanswered  trouble = "unanswered"  // it is made, without an answer
-	conflicting trouble = "conflicting" // it is not made, because another one came first
+	refused     trouble = "refused"     // not stored
+	unanswered  trouble = "unanswered"  // stored, but the client gets an error
+	conflicting trouble = "conflicting" // not stored, because the resource version is old
 )
 
-// newLagging is a client without trouble, whose cache is up to date.
+// newLagging returns a client without trouble, whose cache is up to date.
 func newLagging(w *world) *lagging {
 	w.t.Helper()
 	c := &lagging{
@@ -67,8 +66,7 @@ func newLagging(w *world) *lagging {
 	return c
 }
 
-// catchUp has the cache show what there is of a kind. What it has shown is shared by all,
-// and must be as it was.
+// catchUp updates the cache of a kind. Readers share the cached objects, so it fails if one was changed.
 func (c *lagging) catchUp(list client.ObjectList) error {
 	kind := fmt.Sprintf("%T", list)
 	if !equality.Semantic.DeepEqual(c.cached[kind], c.copies[kind]) {
@@ -89,7 +87,7 @@ func kinds() []client.ObjectList {
 	}
 }
 
-// List lists all that is cached of a kind: there is nothing of other Services.
+// List ignores its options: the cache has objects of one Service only.
 func (c *lagging) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	objects, err := meta.ExtractList(c.cached[fmt.Sprintf("%T", list)])
 	if err != nil {
@@ -110,7 +108,6 @@ func (c *lagging) Get(_ context.Context, key client.ObjectKey, object client.Obj
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
-// write makes a write, or does what else becomes of it.
 func (c *lagging) write(do func() error) error {
 	c.writes++
 	defer c.look()
@@ -493,14 +490,13 @@ func (p *play) meddle() {
 	}
 }
 
-// watch has each write of the controller looked at: it never takes the last group from
-// a Service that has no other proxy.
+// watch checks after each write that a Service which only vicinity-proxy serves keeps a group.
 func (p *play) watch() {
 	grouped := len(p.groups()) > 0
 	p.cache.look = func() {
 		served := p.exists() && p.service(playedService).Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 		if now := len(p.groups()) > 0; served && grouped && !now {
-			p.t.Fatalf("nobody serves the Service: %s", p.state())
+			p.t.Fatalf("the Service has no proxy: %s", p.state())
 		}
 	}
 }

@@ -237,15 +237,15 @@ func (w *world) newEvents() []string {
 	}
 }
 
-// sent are the patches since the last time.
-func (w *world) sent() []string {
-	sent := w.patches
+// takePatches returns the patches since the last call.
+func (w *world) takePatches() []string {
+	patches := w.patches
 	w.patches = nil
-	return sent
+	return patches
 }
 
-// recorded is what the syncs of "web" remember.
-func (w *world) recorded() *record {
+// recordOfWeb returns what the reconciler remembers of the Service "web".
+func (w *world) recordOfWeb() *record {
 	w.t.Helper()
 	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
 	return record

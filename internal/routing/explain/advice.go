@@ -80,8 +80,8 @@ func Advise(q Question, option Option) ([]Advice, error) {
 	return worthwhile(found), nil
 }
 
-// worthwhile returns the smallest of the changes, which are sorted by size, and the smallest of those that are about as
-// good as the best.
+// worthwhile returns the smallest change and, if another is better by adviceGain, the smallest that is about as good as
+// the best. The changes are sorted by size.
 func worthwhile(found []Advice) []Advice {
 	if len(found) == 0 {
 		return nil

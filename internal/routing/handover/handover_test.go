@@ -91,7 +91,7 @@ func TestHandOverNext(t *testing.T) {
 			want:  "Taking", note: "until Kubernetes has made its EndpointSlices of IPv6",
 		},
 		{
-			name:  "served, and somebody has deleted the slices",
+			name:  "served, and the slices were deleted",
 			state: State{Wanted: true, ProxyName: "vicinity", Unsliced: corev1.IPv6Protocol, Groups: groups, Written: true, Proxies: ready},
 			want:  "Served",
 		},

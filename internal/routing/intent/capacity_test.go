@@ -95,7 +95,7 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// Auto minds nodes that lack something, of those that count.
+// Nodes without a zone or CPU are counted only if the capacity counts them.
 func TestCapacityCountsNodesThatLackSomething(t *testing.T) {
 	for _, test := range []struct {
 		capacity              Capacity
@@ -114,8 +114,7 @@ func TestCapacityCountsNodesThatLackSomething(t *testing.T) {
 	}
 }
 
-// byCores is an evaluator that knows one expression: the CPU of each zone that has nodes
-// which count, twice.
+// byCores evaluates one expression: twice the CPU of each zone.
 func byCores(expression string, zones []Zone) (map[string]float64, error) {
 	if expression != "cores" {
 		return nil, errors.New("it is unknown")

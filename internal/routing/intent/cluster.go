@@ -246,7 +246,7 @@ const mostNamed = 5
 func (c *Cluster) Warnings() []string {
 	var warnings []string
 	if c.Counted == 0 {
-		warnings = append(warnings, "no node is ready, beside those that only the control plane uses, so no zone has capacity")
+		warnings = append(warnings, "no node is ready, apart from nodes of the control plane, so no zone has capacity")
 	}
 	if n := len(c.WithoutZone); n > 0 {
 		warnings = append(warnings, fmt.Sprintf("%s without the label %s, left out of the capacity: %s",

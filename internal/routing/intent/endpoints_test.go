@@ -87,7 +87,7 @@ func TestSliceEndpoints(t *testing.T) {
 			}},
 		},
 		{
-			name: "several slices, the same address in two, of which the first by name counts",
+			name: "several slices with the same address in two: the first by name counts",
 			slices: []*discoveryv1.EndpointSlice{
 				aSlice("y", "IPv4", anEndpoint("10.0.0.1", "b1", "b", nil), anEndpoint("10.0.0.2", "b1", "b", nil)),
 				aSlice("x", "IPv4", anEndpoint("10.0.0.1", "a1", "a", nil)),
@@ -221,7 +221,7 @@ func TestPodEndpoints(t *testing.T) {
 			want: Families{corev1.IPv4Protocol: nil},
 		},
 		{
-			name: "nobody",
+			name: "a selector without pods",
 			spec: corev1.ServiceSpec{Selector: map[string]string{"app": "mail"}},
 			want: Families{},
 		},

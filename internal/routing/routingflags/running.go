@@ -32,8 +32,8 @@ func Defaults() Running {
 	return Running{Settings: routing.DefaultSettings(), Exclusion: intent.Exclusion{Namespaces: intent.DefaultExcluded()}}
 }
 
-// ControllerOf returns the controller's Deployment among those that ControllerSelector finds, nil if there is none. The
-// note says if there are several.
+// ControllerOf returns the controller's Deployment, nil if there is none. ControllerSelector finds the candidates. The
+// note names them if there are several.
 func ControllerOf(found []*appsv1.Deployment, called string) (controller *appsv1.Deployment, note string) {
 	if len(found) == 0 {
 		return nil, ""

@@ -113,7 +113,7 @@ func TestStockProxyChooses(t *testing.T) {
 			mode: kubeproxy.SameZone, want: "1",
 		},
 		{
-			name: "whoever does not say is ready", endpoints: []string{"1@a zones=a ready", "2@b zones=a"}, node: "n1", zone: "a",
+			name: "an endpoint without conditions is ready", endpoints: []string{"1@a zones=a ready", "2@b zones=a"}, node: "n1", zone: "a",
 			mode: kubeproxy.SameZone, want: "1 2",
 		},
 		{
@@ -145,7 +145,7 @@ func TestStockProxyChooses(t *testing.T) {
 			mode: kubeproxy.All, why: "no endpoint has a hint for zones", want: "1 2",
 		},
 		{
-			name: "none is ready: those that serve while they terminate, whatever the hints",
+			name: "none is ready: terminating ones that serve are used, whatever the hints",
 			endpoints: []string{
 				"1@a zones=a !ready serving terminating", "2@b zones=b !ready terminating", "3@a zones=a !ready !serving terminating", "4@a zones=a !ready serving",
 			},
@@ -153,7 +153,7 @@ func TestStockProxyChooses(t *testing.T) {
 			mode: kubeproxy.All, why: "no endpoint is ready; terminating ones that still serve are used", want: "1 2",
 		},
 		{
-			name: "some are ready: those that terminate are not used", endpoints: []string{"1@a zones=a !ready serving terminating", "2@b zones=a"}, node: "n1", zone: "a",
+			name: "some are ready: terminating ones are not used", endpoints: []string{"1@a zones=a !ready serving terminating", "2@b zones=a"}, node: "n1", zone: "a",
 			mode: kubeproxy.SameZone, want: "2",
 		},
 	} {

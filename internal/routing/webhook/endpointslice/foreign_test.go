@@ -48,7 +48,7 @@ func TestForeignSlices(t *testing.T) {
 			},
 		},
 		{
-			name: "not wanted by somebody", manager: hand, want: "- -", result: admission.Skipped,
+			name: "label set to false by a user", manager: hand, want: "- -", result: admission.Skipped,
 			change: func(s *discoveryv1.EndpointSlice) { s.Labels[v1alpha1.LabelRouted] = "false" },
 		},
 		{name: "Kubernetes' own, routed no more", manager: by(v1alpha1.ManagedByKubernetes), change: unlabelled, want: "- -", result: admission.Skipped},
@@ -57,7 +57,7 @@ func TestForeignSlices(t *testing.T) {
 			stored := with(aSlice("cart-1", "10.0.0.1 a >a,b", "10.0.0.2 b >b"), test.manager)
 			object := with(rewritten(stored), test.change)
 			h, registry := testHandler(t, &known{})
-			a := ask{operation: admissionv1.Update, user: "system:serviceaccount:kube-system:somebody", object: object, stored: stored}
+			a := ask{operation: admissionv1.Update, user: "system:serviceaccount:kube-system:mirror", object: object, stored: stored}
 			got := admitted(t, h, a)
 			if hints := hintsOf(got); hints != test.want {
 				t.Errorf("the hints are %s, want %s", hints, test.want)

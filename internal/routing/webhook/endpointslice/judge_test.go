@@ -219,7 +219,7 @@ func patched(t testing.TB, object, patch []byte) []byte {
 	return text
 }
 
-// admitted is what a request makes of its object.
+// admitted returns the object of a request with the webhook's patch.
 func admitted(t testing.TB, h http.Handler, a ask) *discoveryv1.EndpointSlice {
 	t.Helper()
 	text, err := json.Marshal(a.object)
@@ -492,7 +492,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 			slice:  func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "kubernetes" },
 		},
 		{name: "the API server's slice", change: func(r *admissionv1.AdmissionRequest) { r.Namespace, r.Name = "default", "kubernetes" }},
-		{name: "nobody's slice", slice: labelled()},
+		{name: "a slice that is not routed", slice: labelled()},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, registry := testHandler(t, &known{})
