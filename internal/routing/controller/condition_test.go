@@ -12,16 +12,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// attempt syncs the Service web, which may fail, some time after the last.
-func (w *world) attempt(after time.Duration) error {
+// syncLater syncs the Service web after some time, and returns the error.
+func (w *world) syncLater(after time.Duration) error {
 	w.clock.SetTime(w.clock.Now().Add(after))
 	_, err := w.reconciler.Reconcile(context.Background(), serviceNamed("shop", "web")[0])
 	w.copyLabel("web")
 	return err
 }
 
-// A write that fails for long is reported, once, and taken back when it succeeds. One that
-// fails for a moment is not.
+// A write that fails for a long time is reported once, and the report is removed when it succeeds. A short failure is
+// not reported.
 func TestFailingWritesAreReported(t *testing.T) {
 	refuse := func(object client.Object, _ string) error {
 		if _, slice := object.(*discoveryv1.EndpointSlice); slice {
@@ -30,12 +30,12 @@ func TestFailingWritesAreReported(t *testing.T) {
 		return nil
 	}
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
-	if err := w.attempt(0); err != nil {
+	if err := w.syncLater(0); err != nil {
 		t.Fatal(err)
 	}
 	w.refuse = refuse
 	for range 9 {
-		if err := w.attempt(failingReported / 10); err == nil {
+		if err := w.syncLater(failingReported / 10); err == nil {
 			t.Fatal("no error")
 		}
 	}
@@ -43,7 +43,7 @@ func TestFailingWritesAreReported(t *testing.T) {
 		t.Errorf("reported at once: %+v", w.condition())
 	}
 	for range 9 {
-		if err := w.attempt(failingReported); err != nil && !strings.Contains(err.Error(), "the rules of the shop") {
+		if err := w.syncLater(failingReported); err != nil && !strings.Contains(err.Error(), "the rules of the shop") {
 			t.Fatal(err)
 		}
 	}
@@ -62,11 +62,11 @@ func TestFailingWritesAreReported(t *testing.T) {
 		t.Errorf("condition %+v", condition)
 	}
 	w.newEvents()
-	// It counts from anew.
+	// The next failure counts from its own start.
 	w.refuse = refuse
-	w.strip()
+	w.removeHints()
 	for range 3 {
-		if err := w.attempt(failingReported / 2); err != nil {
+		if err := w.syncLater(failingReported / 2); err != nil {
 			break
 		}
 	}

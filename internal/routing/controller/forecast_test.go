@@ -12,20 +12,18 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// A zone with most of the clients loses its endpoints: what the plan expects of the others is reported, and nothing
-// of the Services that have no plan.
 func TestForecast(t *testing.T) {
 	for name, test := range map[string]struct {
 		annotations map[string]string
-		gone        []string
+		removed     []string
 		least, most float64
 	}{
-		"nothing goes": {annotations: preferZone(), gone: []string{"other"}, most: 0},
-		// All at once each of the others would have an even share. One by one, the plan for five endpoints gives the
-		// zone those of another one, and keeps them.
-		"a zone goes":      {annotations: preferZone(), gone: []string{"web-0", "web-1"}, least: 0.33, most: 0.34},
-		"all go":           {annotations: preferZone(), gone: []string{"web-0", "web-1", "web-2", "web-3", "web-4", "web-5"}, least: math.Inf(1), most: math.Inf(1)},
-		"there is no plan": {gone: []string{"web-0", "web-1", "web-2", "web-3", "web-4", "web-5"}, most: 0},
+		"another Service": {annotations: preferZone(), removed: []string{"other"}, most: 0},
+		// After removal at once, each of the others has an even share. After removal one by one, the plan for five
+		// endpoints gives the zone the endpoints of another zone, and keeps them.
+		"one zone": {annotations: preferZone(), removed: []string{"web-0", "web-1"}, least: 0.33, most: 0.34},
+		"all":      {annotations: preferZone(), removed: []string{"web-0", "web-1", "web-2", "web-3", "web-4", "web-5"}, least: math.Inf(1), most: math.Inf(1)},
+		"no plan":  {removed: []string{"web-0", "web-1", "web-2", "web-3", "web-4", "web-5"}, most: 0},
 	} {
 		slice := &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
@@ -44,7 +42,7 @@ func TestForecast(t *testing.T) {
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Type: corev1.ServiceTypeClusterIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
 		})
 		w := newWorld(t, objects...)
-		got, err := NewForecast(w.client, testOptions()).Overload(t.Context(), "shop", map[string][]string{"a": test.gone})
+		got, err := NewForecast(w.client, testOptions()).Overload(t.Context(), "shop", map[string][]string{"a": test.removed})
 		load, known := got["a"]
 		if err != nil || !known || load < test.least || load > test.most {
 			t.Errorf("%s: %v, %v", name, got, err)

@@ -10,15 +10,15 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// foreign is a slice that is written by hand.
-func foreign(number int, zones string) *discoveryv1.EndpointSlice {
+// foreignSlice returns a slice that Kubernetes' controller does not manage.
+func foreignSlice(number int, zones string) *discoveryv1.EndpointSlice {
 	slice := aSlice("web", number, zones)
 	delete(slice.Labels, discoveryv1.LabelManagedBy)
 	return slice
 }
 
-// marked are the names of the slices with the label for routed slices.
-func (w *world) marked() string {
+// markedSlices returns the names of the slices with the label for routed slices.
+func (w *world) markedSlices() string {
 	var names []string
 	for _, slice := range w.slices("web") {
 		if slice.Labels[v1alpha1.LabelRouted] != "" {
@@ -28,39 +28,38 @@ func (w *world) marked() string {
 	return strings.Join(names, " ")
 }
 
-// Slices that Kubernetes does not copy the label to get it from the controller, with their
-// hints, so that the webhook knows them.
+// Kubernetes does not copy the label to foreign slices, so the controller writes it together with the hints.
 func TestForeignSlicesAreMarked(t *testing.T) {
-	w := newWorld(t, append(threeZones(), preferring("web"), foreign(0, twelve))...)
+	w := newWorld(t, append(threeZones(), preferring("web"), foreignSlice(0, twelve))...)
 	for range 3 {
 		result := w.sync("web")
 		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
 	}
-	if got := w.hints(); got != twelve || w.marked() != "web-00" {
-		t.Fatalf("hints %s, marked %q", got, w.marked())
+	if got := w.hints(); got != twelve || w.markedSlices() != "web-00" {
+		t.Fatalf("hints %s, marked %q", got, w.markedSlices())
 	}
-	if sent := of(w.takePatches(), "*v1.EndpointSlice"); len(sent) != 1 {
+	if sent := patchesOf(w.takePatches(), "*v1.EndpointSlice"); len(sent) != 1 {
 		t.Errorf("sent %q, want one patch", sent)
 	}
-	// One that is planned to have no hints is marked, too: the webhook keeps it so.
-	w = newWorld(t, append(threeZones(), preferring("web"), foreign(0, "a"))...)
+	// A slice without hints is marked, too, so that the webhook keeps it without hints.
+	w = newWorld(t, append(threeZones(), preferring("web"), foreignSlice(0, "a"))...)
 	for range 3 {
 		result := w.sync("web")
 		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
 	}
-	if w.marked() != "web-00" {
-		t.Errorf("marked %q", w.marked())
+	if w.markedSlices() != "web-00" {
+		t.Errorf("marked %q", w.markedSlices())
 	}
 	w.takePatches()
 	w.settle("web")
-	if sent := of(w.takePatches(), "*v1.EndpointSlice"); len(sent) > 0 {
+	if sent := patchesOf(w.takePatches(), "*v1.EndpointSlice"); len(sent) > 0 {
 		t.Errorf("sent %q once it is marked", sent)
 	}
 }
 
-// Vicinity leaves nothing on foreign slices that it lets go of, however that happens.
-func TestForeignSlicesAreLetGo(t *testing.T) {
-	for name, leave := range map[string]func(t *testing.T, w *world){
+// Vicinity removes its hints and label from foreign slices, whatever ends the routing.
+func TestForeignSlicesAreReleased(t *testing.T) {
+	for name, stopRouting := range map[string]func(t *testing.T, w *world){
 		"the annotation goes": func(_ *testing.T, w *world) {
 			service := w.service("web")
 			service.Annotations = nil
@@ -90,21 +89,21 @@ func TestForeignSlicesAreLetGo(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, append(threeZones(), preferring("web"), foreign(0, twelve))...)
+			w := newWorld(t, append(threeZones(), preferring("web"), foreignSlice(0, twelve))...)
 			w.settle("web")
-			if w.marked() != "web-00" {
-				t.Fatalf("marked %q", w.marked())
+			if w.markedSlices() != "web-00" {
+				t.Fatalf("marked %q", w.markedSlices())
 			}
-			leave(t, w)
+			stopRouting(t, w)
 			for range 5 {
 				result := w.sync("web")
 				w.clock.SetTime(w.clock.Now().Add(max(result.RequeueAfter, time.Second)))
 			}
-			if got := w.hints(); strings.ContainsAny(got, "abc") || w.marked() != "" {
-				t.Errorf("left are hints %s, and the label on %q", got, w.marked())
+			if got := w.hints(); strings.ContainsAny(got, "abc") || w.markedSlices() != "" {
+				t.Errorf("hints %s and the label on %q remain", got, w.markedSlices())
 			}
 			if m := w.reconciler.memory; len(m.services) > 0 {
-				t.Errorf("remembered are %v", m.services)
+				t.Errorf("the memory has %v", m.services)
 			}
 		})
 	}

@@ -27,7 +27,7 @@ func proxyLeaseOf(node, programmed string, renewed time.Time) *coordinationv1.Le
 	}
 }
 
-// readyNode is one of the zone a that has to have a proxy.
+// readyNode returns a ready node in zone a.
 func readyNode(name string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{topology.Zone: "a"}},
@@ -35,7 +35,6 @@ func readyNode(name string) *corev1.Node {
 	}
 }
 
-// bareTable is a table of the proxies of some nodes.
 func bareTable(t *testing.T, runs NodeRule, nodes ...*corev1.Node) (*proxyTable, client.Client, *clocktesting.FakePassiveClock) {
 	t.Helper()
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
@@ -47,8 +46,8 @@ func bareTable(t *testing.T, runs NodeRule, nodes ...*corev1.Node) (*proxyTable,
 	return newProxyTable(c, clock, runs), c, clock
 }
 
-// A Service that is being handed over names the nodes that it waits for. It is woken when all of them
-// are ready, and when it names the wrong ones. So is one that was handed over.
+// A Service reports the nodes that its hand-over waits for. It is woken when all of them are ready, and when the report
+// is wrong, also after the hand-over.
 func TestServicesFollowProxies(t *testing.T) {
 	table, nodes, clock := bareTable(t, NodeRule{}, readyNode("a1"), readyNode("b1"))
 	q := newQueue()
@@ -71,8 +70,7 @@ func TestServicesFollowProxies(t *testing.T) {
 		return step
 	}
 	speaking := map[string]string{} // what proxies have programmed, by node
-	// look has time pass and the table looked at, and wants the Service to be woken, or
-	// not if it names the same nodes still.
+	// look checks the table after some time. A woken Service then reports the missing nodes.
 	look := func(when, missing string, woken bool) {
 		t.Helper()
 		clock.SetTime(clock.Now().Add(lookEvery))
@@ -131,8 +129,8 @@ func TestServicesFollowProxies(t *testing.T) {
 	look("it speaks again", "", true)
 }
 
-// A Service is woken by the last proxy that it waits for. If that becomes ready during a sync, no
-// event wakes the Service later: follow reports it.
+// The last missing proxy wakes the Service. If it becomes ready during a sync, no later event wakes the Service, so
+// follow reports it.
 func TestLastProxyWakes(t *testing.T) {
 	table, _, clock := bareTable(t, NodeRule{})
 	q := newQueue()
@@ -170,8 +168,7 @@ func TestLastProxyWakes(t *testing.T) {
 	}
 }
 
-// A proxy may write the Lease of its own node. What it says there of another node does not count: neither that it has
-// programmed anything, nor that it is gone.
+// A proxy may write the Lease of its own node only. A Lease that names another node is ignored, also when it is deleted.
 func TestLeasesOfOtherNodesSayNothing(t *testing.T) {
 	table, _, clock := bareTable(t, NodeRule{})
 	forged := proxyLeaseOf("b1", "7", clock.Now())
@@ -205,7 +202,7 @@ func TestProxiesOfNodes(t *testing.T) {
 	leaving.Finalizers, leaving.DeletionTimestamp = []string{"example.com/drain"}, &since
 	virtual.Labels["example.com/virtual"] = "true"
 	table, _, clock := bareTable(t, rule, readyNode("a1"), readyNode("b1"), cordoned, silent, unknown, leaving, virtual)
-	// A Lease that is old when it is seen first is that of a node which is no more.
+	// An old Lease counts from its own time, not from when it is read.
 	old := proxyLeaseOf("b1", "7", clock.Now().Add(-time.Minute))
 	old.Annotations[v1alpha1.AnnotationExcept] = "shop/web"
 	table.observe(old)
@@ -227,7 +224,7 @@ func TestProxiesOfNodes(t *testing.T) {
 	if !slices.Equal(proxies, want) {
 		t.Errorf("got %+v, want %+v", proxies, want)
 	}
-	// A clock that is late does not matter once it goes on.
+	// Each renewal counts from now, even if the clock of the node is behind.
 	old = proxyLeaseOf("b1", "7", old.Spec.RenewTime.Add(time.Second))
 	table.observe(old)
 	if proxies, err = table.nodes(t.Context()); err != nil || !proxies[1].Seen.Equal(clock.Now()) {

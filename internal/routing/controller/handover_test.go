@@ -15,7 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
-// groups are those of the Service web.
+// groups returns the groups of the Service web.
 func (w *world) groups() []*v1alpha1.EndpointGroup {
 	w.t.Helper()
 	var list v1alpha1.EndpointGroupList
@@ -25,9 +25,8 @@ func (w *world) groups() []*v1alpha1.EndpointGroup {
 	return pointers(list.Items)
 }
 
-// grouped are the addresses that the groups of the Service web have as ready for the
-// nodes of a zone.
-func (w *world) grouped(zone string) string {
+// readyAddresses returns the addresses that the groups of the Service web give as ready to the nodes of a zone.
+func (w *world) readyAddresses(zone string) string {
 	w.t.Helper()
 	var addresses []string
 	for _, group := range w.groups() {
@@ -45,23 +44,22 @@ func (w *world) grouped(zone string) string {
 	return strings.Join(slices.Compact(addresses), " ")
 }
 
-// pass has some time go by, and syncs the Service web.
-func (w *world) pass(after time.Duration) {
+// syncAfter syncs the Service web after some time.
+func (w *world) syncAfter(after time.Duration) {
 	w.t.Helper()
 	w.clock.SetTime(w.clock.Now().Add(after))
 	w.sync("web")
 }
 
-// acknowledge has the proxies of all nodes say that they have programmed groups up to a
-// resource version.
+// acknowledge has the proxies of all nodes report that they have programmed groups up to a resource version.
 func (w *world) acknowledge(programmed string) {
 	for _, node := range []string{"a-1", "b-1", "c-1"} {
 		w.reconciler.proxies.observe(proxyLeaseOf(node, programmed, w.clock.Now()))
 	}
 }
 
-// newest is the highest resource version of the groups of the Service web.
-func (w *world) newest() string {
+// newestVersion returns the highest resource version of the groups of the Service web.
+func (w *world) newestVersion() string {
 	versions := []string{""}
 	for _, group := range w.groups() {
 		versions = append(versions, fmt.Sprintf("%9s", group.ResourceVersion))
@@ -69,16 +67,15 @@ func (w *world) newest() string {
 	return strings.TrimSpace(slices.Max(versions))
 }
 
-// change changes the Service web as its owner does.
-func (w *world) change(change func(*corev1.Service)) {
+// changeService changes the Service web as its owner does.
+func (w *world) changeService(change func(*corev1.Service)) {
 	w.t.Helper()
 	service := w.service("web")
 	change(service)
 	w.update(service)
 }
 
-// proxied is a Service that asks for vicinity-proxy and for nothing else, with
-// annotations given as key and value in turn.
+// proxied returns a Service that asks for vicinity-proxy, with more annotations as key and value in turn.
 func proxied(annotations ...string) *corev1.Service {
 	service := aService("web", append([]string{v1alpha1.AnnotationProxy, "true"}, annotations...)...)
 	service.UID = "web-uid"
@@ -86,7 +83,7 @@ func proxied(annotations ...string) *corev1.Service {
 	return service
 }
 
-// newServedWorld has a Service that vicinity-proxy serves.
+// newServedWorld returns a world where vicinity-proxy serves the Service web.
 func newServedWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, append(threeZones(), proxied(), aSlice("web", 0, "a b c"))...)
@@ -94,7 +91,7 @@ func newServedWorld(t *testing.T) *world {
 	options.HandBackGrace = 10 * time.Second
 	w.start(options)
 	w.sync("web")
-	w.acknowledge(w.newest())
+	w.acknowledge(w.newestVersion())
 	w.settle("web")
 	if w.service("web").Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
 		t.Fatalf("not handed over: %+v", w.condition())
@@ -102,8 +99,8 @@ func newServedWorld(t *testing.T) *world {
 	return w
 }
 
-// replace replaces the pods of the Service web.
-func (w *world) replace() {
+// replacePods gives all endpoints of the Service web new addresses.
+func (w *world) replacePods() {
 	w.t.Helper()
 	for _, slice := range w.slices("web") {
 		for i := range slice.Endpoints {
@@ -113,8 +110,7 @@ func (w *world) replace() {
 	}
 }
 
-// Groups stay as long as kube-proxy does not see the slices, which Kubernetes gives the
-// label of the Service and takes it off when it comes to that.
+// Groups stay until kube-proxy sees the slices, which is after Kubernetes has removed the label from them.
 func TestHandBackWaitsForKubernetes(t *testing.T) {
 	w := newServedWorld(t)
 	label := func(value string) {
@@ -126,9 +122,9 @@ func TestHandBackWaitsForKubernetes(t *testing.T) {
 		w.update(slice)
 	}
 	label(v1alpha1.ServiceProxyName)
-	w.change(func(s *corev1.Service) { delete(s.Annotations, v1alpha1.AnnotationProxy) })
+	w.changeService(func(s *corev1.Service) { delete(s.Annotations, v1alpha1.AnnotationProxy) })
 	for range 5 {
-		w.pass(time.Minute)
+		w.syncAfter(time.Minute)
 	}
 	if _, labelled := w.service("web").Labels[v1alpha1.LabelServiceProxyName]; labelled || len(w.groups()) == 0 {
 		t.Fatalf("labels %v, %d groups", w.service("web").Labels, len(w.groups()))
@@ -137,23 +133,23 @@ func TestHandBackWaitsForKubernetes(t *testing.T) {
 		t.Errorf("condition %+v", c)
 	}
 	label("")
-	w.pass(time.Second)
-	w.pass(9 * time.Second)
+	w.syncAfter(time.Second)
+	w.syncAfter(9 * time.Second)
 	if len(w.groups()) == 0 {
 		t.Fatal("kube-proxy has no time to take the Service back")
 	}
-	w.pass(time.Second)
+	w.syncAfter(time.Second)
 	if n := len(w.groups()); n != 0 {
 		t.Errorf("%d groups are left", n)
 	}
 }
 
-// Groups follow the pods until they go, whatever else is asked for then.
-func TestGroupsFollowWhileTheyLeave(t *testing.T) {
+// Groups follow the pods until their deletion, whatever ends the hand-over.
+func TestGroupsFollowPodsUntilDeletion(t *testing.T) {
 	edit := func(change func(*corev1.Service)) func(*world) {
-		return func(w *world) { w.change(change) }
+		return func(w *world) { w.changeService(change) }
 	}
-	for name, leave := range map[string]func(*world){
+	for name, stopServing := range map[string]func(*world){
 		"nothing is asked for": edit(func(s *corev1.Service) { s.Annotations = nil }),
 		"no plan can be made": edit(func(s *corev1.Service) {
 			s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
@@ -167,13 +163,13 @@ func TestGroupsFollowWhileTheyLeave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newServedWorld(t)
-			leave(w)
-			w.pass(time.Second)
-			w.pass(time.Second)
-			w.replace()
-			w.pass(time.Second)
+			stopServing(w)
+			w.syncAfter(time.Second)
+			w.syncAfter(time.Second)
+			w.replacePods()
+			w.syncAfter(time.Second)
 			for _, zone := range []string{"a", "b", "c"} {
-				if got, want := w.grouped(zone), "10.99.0.1 10.99.0.2 10.99.0.3"; got != want {
+				if got, want := w.readyAddresses(zone), "10.99.0.1 10.99.0.2 10.99.0.3"; got != want {
 					t.Errorf("zone %s has %q, want %q", zone, got, want)
 				}
 			}
@@ -185,12 +181,12 @@ func TestGroupsFollowWhileTheyLeave(t *testing.T) {
 	}
 }
 
-// A Service with the name of a deleted one is handed over only when proxies have its own groups, even if the deletion
-// was missed.
+// A Service with the name of a deleted Service is handed over only when proxies have its own groups, even if the
+// controller missed the deletion.
 func TestRemadeServiceBeginsAnew(t *testing.T) {
 	w := newWorld(t, append(threeZones(), proxied(), aSlice("web", 0, "a b c"))...)
 	w.sync("web")
-	old := w.newest()
+	old := w.newestVersion()
 	before, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
 	if err := w.client.Delete(context.Background(), w.service("web")); err != nil {
 		t.Fatal(err)
@@ -218,18 +214,18 @@ func TestRemadeServiceBeginsAnew(t *testing.T) {
 	}
 }
 
-// Hints follow the pods as long as kube-proxy serves the Service, and are removed later.
+// Hints follow the pods while kube-proxy serves the Service, and are removed later.
 func TestHintsWhileAHandOverWaits(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
 	w.settle("web")
 	before := w.hints()
-	w.change(func(s *corev1.Service) {
+	w.changeService(func(s *corev1.Service) {
 		s.UID = "web-uid"
 		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 		s.Annotations[v1alpha1.AnnotationProxy] = "true"
 	})
 	for range 3 {
-		w.pass(20 * time.Second)
+		w.syncAfter(20 * time.Second)
 	}
 	if got := w.hints(); got != before || len(w.groups()) == 0 {
 		t.Fatalf("hints %q, before %q, %d groups", got, before, len(w.groups()))
@@ -238,18 +234,18 @@ func TestHintsWhileAHandOverWaits(t *testing.T) {
 	slice.Endpoints = slice.Endpoints[3:] // one is left in zone a
 	w.update(slice)
 	for range 3 {
-		w.pass(20 * time.Second)
+		w.syncAfter(20 * time.Second)
 	}
 	if got := w.hints(); strings.Count(got, "a") < 2 {
 		t.Errorf("zone a is left to one endpoint: %q", got)
 	}
 	moved := w.hints()
 	w.start(testOptions())
-	w.pass(time.Second)
+	w.syncAfter(time.Second)
 	if got := w.hints(); got != moved {
 		t.Errorf("a restart makes %q of %q", got, moved)
 	}
-	w.acknowledge(w.newest())
+	w.acknowledge(w.newestVersion())
 	w.settle("web")
 	labels := w.service("web").Labels
 	if _, routed := labels[v1alpha1.LabelRouted]; routed || labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
@@ -257,14 +253,14 @@ func TestHintsWhileAHandOverWaits(t *testing.T) {
 	}
 }
 
-// A Service with a selector is not handed over before Kubernetes has made its slices: what
-// proxies acknowledge until then says nothing about its endpoints.
+// A Service with a selector is handed over only after Kubernetes has created its slices. Earlier acknowledgements do not
+// cover its endpoints.
 func TestHandOverWaitsForSlices(t *testing.T) {
 	service := proxied()
 	service.Spec.Selector = map[string]string{"app": "web"}
 	w := newWorld(t, append(threeZones(), service)...)
 	w.sync("web")
-	w.acknowledge(w.newest())
+	w.acknowledge(w.newestVersion())
 	w.settle("web")
 	if service := w.service("web"); service.Labels[v1alpha1.LabelServiceProxyName] != "" {
 		t.Fatal("handed over without slices")
@@ -272,13 +268,13 @@ func TestHandOverWaitsForSlices(t *testing.T) {
 	if got := w.condition().Message; !strings.Contains(got, "until Kubernetes has made its EndpointSlices of IPv4") {
 		t.Errorf("the condition says %q", got)
 	}
-	without := w.newest()
+	without := w.newestVersion()
 	w.create(aSlice("web", 0, "a b c"))
 	w.sync("web")
 	if service := w.service("web"); service.Labels[v1alpha1.LabelServiceProxyName] != "" {
-		t.Fatalf("handed over as of %s, without the endpoints of %s", without, w.newest())
+		t.Fatalf("handed over as of %s, without the endpoints of %s", without, w.newestVersion())
 	}
-	w.acknowledge(w.newest())
+	w.acknowledge(w.newestVersion())
 	w.settle("web")
 	if service := w.service("web"); service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
 		t.Errorf("not handed over: %+v", w.condition())

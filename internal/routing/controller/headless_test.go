@@ -12,7 +12,6 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// headlessService is the Service web without a cluster IP.
 func headlessService(annotations ...string) *corev1.Service {
 	service := aService("web", annotations...)
 	service.UID = "headless"
@@ -20,7 +19,7 @@ func headlessService(annotations ...string) *corev1.Service {
 	return service
 }
 
-// expectGroups checks how many groups there are, and that each has, or lacks, a label.
+// expectGroups expects n groups, each with the label or each without it.
 func (w *world) expectGroups(n int, label string, labelled bool) {
 	w.t.Helper()
 	all := w.groups()
@@ -79,7 +78,7 @@ func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 			end(w)
 			w.sync("web")
 			w.expectGroups(0, "", false)
-			if sent := of(w.takePatches(), "*v1.EndpointSlice"); len(sent) > 0 {
+			if sent := patchesOf(w.takePatches(), "*v1.EndpointSlice"); len(sent) > 0 {
 				t.Errorf("sent %q", sent)
 			}
 		})

@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// eachHint has a part of all hints of a slice dropped.
+// eachHint applies drop to all endpoints of a slice that have hints.
 func eachHint(drop func(*discoveryv1.Endpoint)) func(client.Object) {
 	return func(object client.Object) {
 		if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
@@ -42,13 +42,12 @@ func dropLabel(object client.Object) {
 	}
 }
 
-// nearNode asks for an endpoint of the own node first.
-func nearNode(keys string) *corev1.Service {
+func withTopologyKeys(keys string) *corev1.Service {
 	return aService("web", v1alpha1.AnnotationTopologyKeys, keys)
 }
 
-// An API server that accepts hints and does not store them is found out by its answer: the condition is not True, and
-// few patches are sent.
+// An API server may accept hints without storing them. The controller sees that in the response: it sends few patches,
+// and the condition is not True.
 func TestDroppedHintsAreNotInForce(t *testing.T) {
 	for name, test := range map[string]struct {
 		service *corev1.Service
@@ -56,7 +55,7 @@ func TestDroppedHintsAreNotInForce(t *testing.T) {
 		hints   string
 	}{
 		"all hints":       {preferring("web"), dropHints, "- - - - - - - - - - - - | - - -"},
-		"hints for nodes": {nearNode("kubernetes.io/hostname,topology.kubernetes.io/zone,*"), dropNodes, twelve + " | a b c"},
+		"hints for nodes": {withTopologyKeys("kubernetes.io/hostname,topology.kubernetes.io/zone,*"), dropNodes, twelve + " | a b c"},
 		"the label":       {preferring("web"), dropLabel, "- - - - - - - - - - - - | - - -"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +70,7 @@ func TestDroppedHintsAreNotInForce(t *testing.T) {
 				w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
 			}
 			sent := w.takePatches()
-			if n := len(of(sent, "*v1.EndpointSlice")) + len(of(sent, "*v1.Service")); n > 25 {
+			if n := len(patchesOf(sent, "*v1.EndpointSlice")) + len(patchesOf(sent, "*v1.Service")); n > 25 {
 				t.Errorf("%d patches in an hour", n)
 			}
 			condition := w.condition()
@@ -88,7 +87,6 @@ func TestDroppedHintsAreNotInForce(t *testing.T) {
 				t.Errorf("the metric counts %v", n)
 			}
 
-			// It ends by itself.
 			w.drop = nil
 			w.settle("web")
 			if condition := w.condition(); condition.Reason != "Allocated" || condition.Status != metav1.ConditionTrue {

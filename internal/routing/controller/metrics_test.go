@@ -18,9 +18,9 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// However many Services there are, there are as many series as were asked for.
+// The number of series is limited, for any number of Services.
 func TestMetricsOfServices(t *testing.T) {
-	// One of two families counts once, by the family that is larger.
+	// A Service of two families counts once, by its larger family.
 	second := aSlice("large", 4, "a b c")
 	second.AddressType = discoveryv1.AddressTypeIPv6
 	for i := range second.Endpoints {
@@ -76,8 +76,7 @@ vicinity_routing_hint_writes_total{result="done"} 4
 	}
 }
 
-// The zones of a Service are loaded as the plan expects, one with few endpoints more than
-// the others.
+// A zone with few endpoints has a higher load than the others.
 func TestMetricsOfZones(t *testing.T) {
 	keeping := aService("web", v1alpha1.AnnotationTopologyKeys, "topology.kubernetes.io/zone,*") // however few there are
 	w := newWorld(t, append(threeZones(), aSlice("web", 0, "a a a b b b b c c c c c"), keeping, aSlice("plain", 1, twelve), aService("plain"))...)
@@ -97,8 +96,8 @@ vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service=
 	}
 }
 
-// Figures are those of the plan in force, not of the decision.
-func TestMetricsOfWhatIsInForce(t *testing.T) {
+// Figures describe the plan in force, not the decision.
+func TestMetricsOfPlanInForce(t *testing.T) {
 	hard := aService("web", v1alpha1.AnnotationSameZone, v1alpha1.Require)
 	groups := preferring("web")
 	groups.UID = "web-uid"
@@ -112,8 +111,8 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 		inZone  float64
 	}{
 		"hints":                                  {service: preferring("web"), inZone: 1},
-		"hints for nodes":                        {service: nearNode("kubernetes.io/hostname,*"), inZone: 1},
-		"hints for nodes that are not stored":    {service: nearNode("kubernetes.io/hostname,*"), drop: dropNodes, inZone: 1. / 3},
+		"hints for nodes":                        {service: withTopologyKeys("kubernetes.io/hostname,*"), inZone: 1},
+		"hints for nodes that are not stored":    {service: withTopologyKeys("kubernetes.io/hostname,*"), drop: dropNodes, inZone: 1. / 3},
 		"what hints cannot express":              {service: hard, inZone: 1. / 3},
 		"groups without a proxy yet":             {service: needing, inZone: 1. / 3},
 		"groups without a proxy yet, with hints": {service: groups, inZone: 1},
@@ -124,7 +123,7 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 		}},
 		"hints that do not stay": {service: preferring("web"), inZone: 1. / 3, change: func(w *world) {
 			w.recordOfWeb().backoff.Failures = reportedLosses
-			w.strip()
+			w.removeHints()
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +150,7 @@ func (w *world) metricsOf(name string) report {
 	return w.reconciler.memory.reports[types.NamespacedName{Namespace: "shop", Name: name}]
 }
 
-// Endpoints that change their zones count however the plan is delivered.
+// Endpoints that change their zones count with either delivery.
 func TestMovedEndpointsAreCounted(t *testing.T) {
 	for name, service := range map[string]*corev1.Service{
 		"hints": preferring("web"), "groups": proxied(v1alpha1.AnnotationTopologyMode, v1alpha1.PolicyPrefix+"optimal"),
@@ -168,9 +167,9 @@ func TestMovedEndpointsAreCounted(t *testing.T) {
 				}
 				return families[0].GetMetric()[0].GetHistogram().GetSampleSum()
 			}
-			w.pass(0)
+			w.syncAfter(0)
 			w.copyLabel("web")
-			w.acknowledge(w.newest())
+			w.acknowledge(w.newestVersion())
 			w.settle("web")
 			if got := moved(); got != 0 {
 				t.Errorf("%g endpoints are counted before any has moved", got)

@@ -32,7 +32,7 @@ func drain(q queue) []string {
 	return names
 }
 
-// A change of nodes requeues the Services that are routed, and no others.
+// A change of nodes requeues routed Services only.
 func TestNodesRequeueRoutedServices(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve), aService("none"), aSlice("none", 1, twelve))...)
 	w.settle("web")
@@ -54,8 +54,8 @@ func (w *world) create(object client.Object) {
 	}
 }
 
-// The regular reports of a node do not even wake the watcher.
-func TestNodesThatSayNothingNew(t *testing.T) {
+// The regular status updates of a node do not wake the watcher.
+func TestUnchangedNodesDoNotWake(t *testing.T) {
 	before := aNode("a-1", "a")
 	before.Labels[v1alpha1.LabelControlPlane] = ""
 	for name, test := range map[string]struct {
@@ -85,7 +85,7 @@ func TestNodesThatSayNothingNew(t *testing.T) {
 	}
 }
 
-// The cache keeps of a node what decisions look at: it makes the same cluster.
+// A trimmed node has all fields that decisions read.
 func TestTrimmedNodesMakeTheSameCluster(t *testing.T) {
 	node := aNode("a-1", "a")
 	node.Labels["example.com/rack"] = "r1"

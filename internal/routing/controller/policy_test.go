@@ -63,7 +63,7 @@ func TestPolicyStatus(t *testing.T) {
 	}
 }
 
-// The status of a policy is counted anew all the time: it costs no more reads of the cache with more Services.
+// The status of a policy is recounted often, so the number of cache reads must not grow with the Services.
 func TestPolicyStatusReadsOnce(t *testing.T) {
 	reads := func(names ...string) (lists int) {
 		objects := append(threeZones(), aPolicy("web", v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{}}))
@@ -87,7 +87,7 @@ func TestPolicyStatusReadsOnce(t *testing.T) {
 	}
 }
 
-// aClusterPolicy is for the namespaces with the label.
+// aClusterPolicy selects the namespaces with the label.
 func aClusterPolicy(name, label string) *v1alpha1.ClusterRoutingPolicy {
 	policy := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 3}}
 	policy.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{label: "true"}}

@@ -36,11 +36,11 @@ func TestServiceIsRouted(t *testing.T) {
 	}
 
 	sent := w.takePatches()
-	hints := of(sent, "*v1.EndpointSlice")
-	if len(hints) != 1 || len(of(sent, "*v1.Service")) != 1 || len(of(sent, "*v1.Service/status")) != 1 {
+	hints := patchesOf(sent, "*v1.EndpointSlice")
+	if len(hints) != 1 || len(patchesOf(sent, "*v1.Service")) != 1 || len(patchesOf(sent, "*v1.Service/status")) != 1 {
 		t.Fatalf("sent %q", sent)
 	}
-	for i, path := range paths(t, hints[0]) {
+	for i, path := range patchPaths(t, hints[0]) {
 		want := fmt.Sprintf("add /endpoints/%d/hints", i-1)
 		if i == 0 {
 			want = "test /metadata/resourceVersion"
@@ -65,8 +65,7 @@ func TestServiceIsRouted(t *testing.T) {
 	}
 }
 
-// In a cluster of one zone nothing is written but the condition, which says why. A
-// second zone is noticed.
+// In a cluster of one zone, only the condition is written. It says why. A second zone starts the routing.
 func TestOneZoneIsLeftAlone(t *testing.T) {
 	w := newWorld(t, aNode("a-1", "a"), preferring("web"), aSlice("web", 0, "a a a a a a a a a a a a"))
 	w.settle("web")
@@ -74,7 +73,7 @@ func TestOneZoneIsLeftAlone(t *testing.T) {
 	if condition == nil || condition.Reason != "Waiting" || condition.Message != "balanced: one zone has all nodes and all endpoints, so there is nothing to choose" {
 		t.Errorf("condition %+v", condition)
 	}
-	if sent := w.takePatches(); len(sent) != 1 || len(of(sent, "*v1.Service/status")) != 1 {
+	if sent := w.takePatches(); len(sent) != 1 || len(patchesOf(sent, "*v1.Service/status")) != 1 {
 		t.Errorf("sent %q", sent)
 	}
 	for _, object := range []client.Object{aNode("b-1", "b"), aSlice("web", 1, "b b b b")} {
@@ -113,33 +112,32 @@ func TestRestartWritesNothing(t *testing.T) {
 	}
 }
 
-// Hints are not written before Kubernetes has copied the label, so that the webhook
-// knows the slices; but not for ever.
+// Hints wait until Kubernetes has copied the label, so that the webhook handles the slices. The wait is limited.
 func TestHintsWaitForTheLabel(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
 	if result := w.sync("web"); result.RequeueAfter != settle {
 		t.Errorf("to come back in %s", result.RequeueAfter)
 	}
 	w.sync("web")
-	if len(of(w.takePatches(), "*v1.EndpointSlice")) > 0 {
+	if len(patchesOf(w.takePatches(), "*v1.EndpointSlice")) > 0 {
 		t.Error("hints are written at once")
 	}
 	w.clock.SetTime(w.clock.Now().Add(settle))
 	w.sync("web")
-	if len(of(w.takePatches(), "*v1.EndpointSlice")) != 1 {
+	if len(patchesOf(w.takePatches(), "*v1.EndpointSlice")) != 1 {
 		t.Error("hints are not written when the label does not come")
 	}
 }
 
-// While something strips hints, they are written again after longer and longer times.
-// That is reported once, and so is that they stay at last.
+// While something removes hints, they are written again after growing delays. The loss is reported once, and so is its
+// end.
 func TestBackOffWhileHintsAreStripped(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
 	w.settle("web")
 	w.newEvents()
 	var waits []time.Duration
 	for range 12 {
-		w.strip()
+		w.removeHints()
 		result := w.sync("web")
 		if w.hints() == twelve {
 			t.Fatal("hints are written again at once")
@@ -166,9 +164,9 @@ func TestBackOffWhileHintsAreStripped(t *testing.T) {
 		t.Errorf("reported %q", reported)
 	}
 
-	// A restart knows, and does not tell again.
+	// A restarted controller does not report it again.
 	w.start(testOptions())
-	w.strip()
+	w.removeHints()
 	w.sync("web")
 	if reported := w.newEvents(); len(reported) > 0 || w.hints() != twelve {
 		t.Errorf("after a restart: reported %q, hints %s", reported, w.hints())
@@ -194,7 +192,7 @@ func TestServiceIsNotRoutedAnyMore(t *testing.T) {
 	delete(service.Annotations, v1alpha1.AnnotationSameZone)
 	w.update(service)
 	w.settle("web")
-	// Kubernetes' controller strips its own slices when it copies the labels.
+	// Kubernetes' controller removes the hints of its own slices when it copies the labels.
 	if got := w.hints(); got != twelve+" | -" {
 		t.Errorf("hints %s", got)
 	}
@@ -218,23 +216,22 @@ func TestServiceIsNotRoutedAnyMore(t *testing.T) {
 	}
 }
 
-// Hints go, with the label that has the webhook keep them: those of a Service that is only a
-// name, which Kubernetes' controller does not look after, and of one whose hints are switched
-// off, which says why.
-func TestHintsGo(t *testing.T) {
+// Hints are removed together with the label. Kubernetes' controller does not do that for a Service of type ExternalName.
+// If hints are switched off, the condition says so.
+func TestHintsAreRemoved(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(*world)
 		says string
 	}{
 		"a name for something else": {func(w *world) {
-			w.change(func(s *corev1.Service) {
+			w.changeService(func(s *corev1.Service) {
 				s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "web.example"
 			})
 		}, "the Service is a name"},
 		"hints are switched off": {func(w *world) {
 			w.reconciler.options.Settings.WithoutHints = true
 			w.settle("web")
-			w.strip() // as Kubernetes' controller does without the label
+			w.removeHints() // as Kubernetes' controller does without the label
 		}, "has no effect: delivery by hints is switched off in this cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -284,9 +281,8 @@ func TestLeftAlone(t *testing.T) {
 	}
 }
 
-// Where two slices have to exchange zones, both zones keep what they had until they
-// have what they get, for the grace. A controller that starts meanwhile, after a crash of
-// another, finds the plan and ends what was begun.
+// When two slices exchange zones, both zones keep their old endpoints for the grace period. A controller that starts
+// meanwhile reads the plan from the slices and completes it.
 func TestZonesAreHeldForTheGrace(t *testing.T) {
 	all := func(zones string) string { return strings.TrimSpace(strings.Repeat(zones+" ", 8)) }
 	for _, restart := range []bool{false, true} {

@@ -15,22 +15,20 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// lent are hints in which an endpoint of a is still lent to b after an outage, below
-// the threshold.
-const lent = "a=b a=a a=a a=a b=b b=b b=b b=b c=c c=c c=c c=c"
+// lentHints are hints after an outage: zone b still uses an endpoint of zone a. The overload is below the threshold.
+const lentHints = "a=b a=a a=a a=a b=b b=b b=b b=b c=c c=c c=c c=c"
 
-// lentWorld has the Service web as the controller left it after an outage.
+// lentWorld returns a world where the Service web has lentHints and an allocated condition.
 func lentWorld(t *testing.T, after time.Duration, annotations ...string) *world {
 	t.Helper()
 	service := aService("web", append(annotations, v1alpha1.AnnotationSameZone, v1alpha1.Prefer)...)
 	service.Labels = map[string]string{v1alpha1.LabelRouted: "true"}
-	slice := aSlice("web", 0, lent)
+	slice := aSlice("web", 0, lentHints)
 	slice.Labels[v1alpha1.LabelRouted] = "true"
 	w := newWorld(t, append(threeZones(), service, slice)...)
 	options := testOptions()
 	options.ReplanAfter, options.ReplanRate = after, 60
 	w.start(options)
-	// The condition says that it is allocated.
 	current := w.service("web")
 	current.Status.Conditions = allocatedCondition()
 	if err := w.client.Status().Update(t.Context(), current); err != nil {
@@ -39,24 +37,21 @@ func lentWorld(t *testing.T, after time.Duration, annotations ...string) *world 
 	return w
 }
 
-const own = "a a a a b b b b c c c c"
-
-// A plan with lent endpoints stays while things happen, and is replaced when the
-// Service has been quiet.
+// A plan with lent endpoints stays while the Service changes, and is replaced when the Service has been quiet.
 func TestQuietServiceGetsABetterPlan(t *testing.T) {
 	w := lentWorld(t, 10*time.Minute)
 	begun := w.clock.Now()
 	if result := w.sync("web"); result.RequeueAfter != 10*time.Minute {
 		t.Errorf("to come back in %s", result.RequeueAfter)
 	}
-	if got := w.hints(); got == own {
+	if got := w.hints(); got == twelve {
 		t.Fatal("a kept plan is replaced at once")
 	}
 	w.settle("web")
-	if got := w.hints(); got != own || w.clock.Now().Sub(begun) < 10*time.Minute {
+	if got := w.hints(); got != twelve || w.clock.Now().Sub(begun) < 10*time.Minute {
 		t.Errorf("after %s hints %s", w.clock.Now().Sub(begun), got)
 	}
-	replanned := w.replanned()
+	replanned := w.newReplanEvents()
 	const want = "Normal TopologyReplanned a better plan replaces the previous one; endpoints that now serve other zones: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %, greatest overload 0 % instead of 33.3 %"
 	if len(replanned) != 1 || replanned[0] != want {
 		t.Errorf("reported %q, want %q", replanned, want)
@@ -91,17 +86,17 @@ func TestQuietTimeStartsAgain(t *testing.T) {
 func TestReplanIsSwitchedOff(t *testing.T) {
 	w := lentWorld(t, 0)
 	w.settle("web")
-	if got := w.hints(); got == own {
+	if got := w.hints(); got == twelve {
 		t.Error("a kept plan is replaced")
 	}
 }
 
-// replanned are the events about better plans among those since the last time.
-func (w *world) replanned() []string {
+// newReplanEvents returns the events about better plans since the last call.
+func (w *world) newReplanEvents() []string {
 	return slices.DeleteFunc(w.newEvents(), func(event string) bool { return !strings.Contains(event, "TopologyReplanned") })
 }
 
-// A better plan that the API server does not store is written again and again, and reported of once.
+// A better plan that the API server does not store is written again and again, and reported once.
 func TestRenewalThatIsNotStored(t *testing.T) {
 	w := lentWorld(t, 10*time.Minute)
 	before := w.slices("web")[0].Endpoints
@@ -122,53 +117,53 @@ func TestRenewalThatIsNotStored(t *testing.T) {
 	}
 	w.drop = nil
 	w.settle("web")
-	if got := w.hints(); got != own {
+	if got := w.hints(); got != twelve {
 		t.Errorf("hints %s", got)
 	}
-	if reported, n := w.replanned(), testutil.ToFloat64(w.reconciler.metrics.replans); len(reported) != 1 || n != 1 {
+	if reported, n := w.newReplanEvents(), testutil.ToFloat64(w.reconciler.metrics.replans); len(reported) != 1 || n != 1 {
 		t.Errorf("reported %q, the metric counts %v", reported, n)
 	}
 }
 
-// While hints are removed no plan is compared.
+// While something removes hints, no plan is compared.
 func TestReplanWaitsForLostHints(t *testing.T) {
 	w := lentWorld(t, time.Minute)
 	w.sync("web")
 	for range 4 {
 		w.clock.SetTime(w.clock.Now().Add(w.recordOfWeb().backoff.Wait(w.clock.Now())))
-		w.strip()
+		w.removeHints()
 		w.sync("web") // finds the loss
 		w.clock.SetTime(w.clock.Now().Add(w.recordOfWeb().backoff.Wait(w.clock.Now())))
 		w.sync("web") // writes anew
 	}
-	w.strip()
+	w.removeHints()
 	w.sync("web")
-	if losses, reported := w.recordOfWeb().backoff.Failures, w.replanned(); losses == 0 || len(reported) > 0 {
+	if losses, reported := w.recordOfWeb().backoff.Failures, w.newReplanEvents(); losses == 0 || len(reported) > 0 {
 		t.Errorf("after %d losses: reported %q", losses, reported)
 	}
 	w.settle("web")
-	if got, reported := w.hints(), w.replanned(); got != own || len(reported) != 1 {
+	if got, reported := w.hints(), w.newReplanEvents(); got != twelve || len(reported) != 1 {
 		t.Errorf("hints %s, reported %q", got, reported)
 	}
 }
 
-// The hints that a Service follows until vicinity-proxy serves it get better plans, too.
+// The hints of a Service that waits for vicinity-proxy get better plans, too.
 func TestReplanWhileProxyIsAwaited(t *testing.T) {
 	w := lentWorld(t, time.Minute, v1alpha1.AnnotationProxy, "true")
 	for range 100 {
 		result := w.sync("web")
 		w.clock.SetTime(w.clock.Now().Add(max(result.RequeueAfter, time.Second)))
 	}
-	if got := w.hints(); got != own {
+	if got := w.hints(); got != twelve {
 		t.Fatalf("hints %s", got)
 	}
-	reported := w.replanned()
+	reported := w.newReplanEvents()
 	if len(reported) != 1 || !strings.Contains(reported[0], "endpoints that now serve other zones: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %") {
 		t.Errorf("reported %q", reported)
 	}
 }
 
-// Renewals of quiet Services wait for those before them.
+// Renewals of quiet Services wait for earlier renewals.
 func TestReplanPace(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	p := newReplanPace(60)

@@ -161,34 +161,33 @@ func (s laggingStatus) Patch(ctx context.Context, object client.Object, patch cl
 	return s.c.write(func() error { return s.SubResourceWriter.Patch(ctx, object, patch, options...) })
 }
 
-// TestTroublePasses has all sorts of things happen to a Service while writes fail and
-// caches are behind. When that is over the controller comes to rest, and has left
-// nothing to do for one that starts then.
+// A Service changes at random while writes fail and caches are behind. When the trouble ends, the controller settles,
+// and a restarted controller changes nothing.
 func TestTroublePasses(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		p := newPlay(t, r)
 		p.changePods()
-		p.wish()
-		p.kubernetes()
+		p.annotate()
+		p.runKubernetes()
 		p.catchUp()
 		p.cache.trouble = func() trouble {
 			return rapid.SampledFrom([]trouble{noTrouble, noTrouble, noTrouble, noTrouble, refused, unanswered, conflicting}).Draw(r, "trouble")
 		}
 		for range rapid.IntRange(0, 40).Draw(r, "things") {
 			p.watch()
-			p.happen()
+			p.takeRandomStep()
 		}
-		p.calm()
+		p.settleWithoutTrouble()
 		p.check()
 	})
 }
 
-// play is a Service in a cluster where all sorts of things happen at any time.
+// play is a world with one Service, which changes at random.
 type play struct {
 	*world
 	t     *rapid.T
 	cache *lagging
-	// webhook says that hints survive what Kubernetes' controller writes.
+	// webhook says that the webhook runs, so hints survive writes of Kubernetes' controller.
 	webhook bool
 	pods    []playedPod
 	next    int
@@ -200,7 +199,7 @@ type playedPod struct {
 	slice         int
 }
 
-var playedWishes = []map[string]string{
+var playedAnnotations = []map[string]string{
 	{},
 	{v1alpha1.AnnotationSameZone: v1alpha1.Prefer},
 	{v1alpha1.AnnotationSameZone: v1alpha1.Prefer},
@@ -249,18 +248,18 @@ func (p *play) catchUp() {
 			p.t.Fatal(err)
 		}
 	}
-	p.nodesChanged()
+	p.refreshNodes()
 }
 
-func (p *play) nodesChanged() {
+func (p *play) refreshNodes() {
 	if err := p.reconciler.nodes.refresh(context.Background(), newQueue()); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-// kubernetes does what Kubernetes' controllers do once: slices follow pods and the
-// labels of their Service, and groups go with it.
-func (p *play) kubernetes() {
+// runKubernetes runs Kubernetes' controllers once: slices follow the pods and the labels of their Service, and groups
+// are deleted after it.
+func (p *play) runKubernetes() {
 	ctx := context.Background()
 	service := &corev1.Service{}
 	if err := p.client.Get(ctx, types.NamespacedName{Namespace: "shop", Name: playedService}, service); err != nil {
@@ -289,7 +288,7 @@ func (p *play) kubernetes() {
 			}
 			continue
 		case old == nil:
-			p.label(slice, service)
+			p.copyLabels(slice, service)
 			p.create(slice)
 			continue
 		}
@@ -297,7 +296,7 @@ func (p *play) kubernetes() {
 	}
 }
 
-func (p *play) label(slice *discoveryv1.EndpointSlice, service *corev1.Service) {
+func (p *play) copyLabels(slice *discoveryv1.EndpointSlice, service *corev1.Service) {
 	for _, label := range []string{v1alpha1.LabelRouted, v1alpha1.LabelServiceProxyName} {
 		delete(slice.Labels, label)
 		if value, found := service.Labels[label]; found {
@@ -306,8 +305,7 @@ func (p *play) label(slice *discoveryv1.EndpointSlice, service *corev1.Service) 
 	}
 }
 
-// rewrite brings a slice to what it should be. The webhook keeps the hints of slices
-// with the label.
+// rewrite updates a slice as Kubernetes' controller does. The webhook keeps the hints of slices with the label.
 func (p *play) rewrite(old, slice *discoveryv1.EndpointSlice, service *corev1.Service) {
 	before := old.DeepCopy()
 	hints := map[string]*discoveryv1.EndpointHints{}
@@ -315,7 +313,7 @@ func (p *play) rewrite(old, slice *discoveryv1.EndpointSlice, service *corev1.Se
 		hints[e.Addresses[0]] = e.Hints
 	}
 	old.Endpoints = slice.Endpoints
-	p.label(old, service)
+	p.copyLabels(old, service)
 	if p.webhook && old.Labels[v1alpha1.LabelRouted] == "true" {
 		hinted := slices.ContainsFunc(before.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hints != nil })
 		for i := range old.Endpoints {
@@ -355,8 +353,7 @@ func (p *play) sliceOf(number int) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// happen has one thing happen.
-func (p *play) happen() {
+func (p *play) takeRandomStep() {
 	switch what := rapid.SampledFrom([]string{
 		"sync", "sync", "sync", "sync", "catch up", "catch up", "cache", "cache", "cache", "cache", "kubernetes", "kubernetes", "pods", "pods", "time",
 		"wish", "restart", "webhook", "node", "acknowledge", "acknowledge", "remake", "meddle",
@@ -369,25 +366,25 @@ func (p *play) happen() {
 		if err := p.cache.catchUp(rapid.SampledFrom(kinds()).Draw(p.t, "kind")); err != nil {
 			p.t.Fatal(err)
 		}
-		p.nodesChanged()
+		p.refreshNodes()
 	case "kubernetes":
-		p.kubernetes()
+		p.runKubernetes()
 	case "pods":
 		p.changePods()
 	case "time":
 		p.clock.SetTime(p.clock.Now().Add(rapid.SampledFrom([]time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second, time.Minute}).Draw(p.t, "time")))
 	case "wish":
-		p.wish()
+		p.annotate()
 	case "restart":
 		p.restart()
 	case "webhook":
 		p.webhook = !p.webhook
 	case "node":
-		p.changeNodes()
+		p.changeNode()
 	case "acknowledge":
-		p.answer()
+		p.acknowledgeAll()
 	case "remake":
-		p.remake()
+		p.deleteOrCreateService()
 	case "meddle":
 		p.meddle()
 	}
@@ -401,9 +398,10 @@ func (p *play) syncOnce() time.Duration {
 	return result.RequeueAfter
 }
 
-func (p *play) answer() {
+// acknowledgeAll has all proxies acknowledge the newest groups.
+func (p *play) acknowledgeAll() {
 	if len(p.groups()) > 0 {
-		p.acknowledge(p.newest())
+		p.acknowledge(p.newestVersion())
 	} else {
 		p.acknowledge("")
 	}
@@ -427,21 +425,20 @@ func (p *play) changePods() {
 	}
 }
 
-func (p *play) wish() {
+func (p *play) annotate() {
 	if !p.exists() {
 		return
 	}
-	wished := maps.Clone(rapid.SampledFrom(playedWishes).Draw(p.t, "wish"))
+	annotations := maps.Clone(rapid.SampledFrom(playedAnnotations).Draw(p.t, "wish"))
 	if rapid.Bool().Draw(p.t, "proxy") {
-		wished[v1alpha1.AnnotationProxy] = "true"
+		annotations[v1alpha1.AnnotationProxy] = "true"
 	}
 	service := p.service(playedService)
-	service.Annotations = wished
+	service.Annotations = annotations
 	p.update(service)
 }
 
-// changeNodes relabels a node, or has it become ready or not.
-func (p *play) changeNodes() {
+func (p *play) changeNode() {
 	node := &corev1.Node{}
 	name := rapid.SampledFrom([]string{"a-1", "b-1", "c-1"}).Draw(p.t, "node")
 	if err := p.client.Get(context.Background(), types.NamespacedName{Name: name}, node); err != nil {
@@ -456,7 +453,7 @@ func (p *play) changeNodes() {
 	p.update(node)
 }
 
-func (p *play) remake() {
+func (p *play) deleteOrCreateService() {
 	if p.exists() {
 		if err := p.client.Delete(context.Background(), p.service(playedService)); err != nil {
 			p.t.Fatal(err)
@@ -466,7 +463,7 @@ func (p *play) remake() {
 	p.makeService()
 }
 
-// meddle is a user who changes Vicinity's objects.
+// meddle changes Vicinity's objects as a user may.
 func (p *play) meddle() {
 	groups := p.groups()
 	switch what := rapid.SampledFrom([]string{"labels", "proxy", "group", "policy"}).Draw(p.t, "meddle"); {
@@ -501,15 +498,15 @@ func (p *play) watch() {
 	}
 }
 
-// calm lets all settle, with caches that are up to date.
-func (p *play) calm() {
+// settleWithoutTrouble syncs with current caches until nothing changes.
+func (p *play) settleWithoutTrouble() {
 	p.cache.trouble = func() trouble { return noTrouble }
 	p.webhook = true
 	for range 100 {
-		p.kubernetes()
+		p.runKubernetes()
 		p.watch()
 		p.catchUp()
-		p.answer()
+		p.acknowledgeAll()
 		before := p.cache.writes
 		again := p.syncOnce()
 		if again == 0 && p.cache.writes == before {
@@ -517,7 +514,7 @@ func (p *play) calm() {
 		}
 		p.clock.SetTime(p.clock.Now().Add(max(again, time.Second)))
 	}
-	p.t.Fatalf("the Service does not come to rest: %s", p.state())
+	p.t.Fatalf("the Service does not settle: %s", p.state())
 }
 
 func (p *play) state() string {
@@ -532,21 +529,20 @@ func (p *play) state() string {
 	return text
 }
 
-// check compares what there is with what is asked for, and with what a controller that
-// starts now makes of it.
+// check expects the objects that the annotations ask for, and that a restarted controller changes nothing.
 func (p *play) check() {
 	if m, proxies := p.reconciler.memory, p.reconciler.proxies; !p.exists() && len(m.services)+len(m.reports)+len(proxies.services) > 0 {
-		p.t.Fatal("a Service that is gone is remembered")
+		p.t.Fatal("a deleted Service is remembered")
 	}
 	before := p.state()
 	written := p.cache.writes
 	p.restart()
 	p.catchUp()
-	p.answer()
+	p.acknowledgeAll()
 	for range 5 {
 		again := p.syncOnce()
 		p.catchUp()
-		p.answer()
+		p.acknowledgeAll()
 		p.clock.SetTime(p.clock.Now().Add(max(again, time.Second)))
 	}
 	if n := p.cache.writes - written; n > 0 || p.state() != before {

@@ -30,17 +30,16 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// world is an API server and a reconciler that works on it, a sync at a time.
+// world is a fake API server, a clock and a reconciler.
 type world struct {
 	t          testing.TB
 	client     client.WithWatch
 	clock      *clocktesting.FakePassiveClock
 	recorder   *events.FakeRecorder
 	reconciler *reconciler
-	// patches are the bodies of all that were sent, by what they were for.
+	// patches are the patches that were sent, each as "TYPE NAME BODY".
 	patches []string
-	// refuse, if set, answers a patch or, with an empty body, the making of an object
-	// instead of the API server.
+	// refuse, if set, can refuse a patch or, with an empty body, a creation.
 	refuse func(object client.Object, body string) error
 	// drop, if set, changes the stored form of a patched object, as a mutating webhook does.
 	drop func(object client.Object)
@@ -101,7 +100,7 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 	return w
 }
 
-// start makes a reconciler that remembers nothing.
+// start replaces the reconciler by one without memory, as a restart does.
 func (w *world) start(options Options) {
 	w.reconciler = newReconciler(w.client, w.recorder, w.clock, options)
 }
@@ -120,7 +119,6 @@ func (w *world) record(sub string, object client.Object, patch client.Patch) err
 	return nil
 }
 
-// sync syncs a Service once.
 func (w *world) sync(name string) reconcile.Result {
 	w.t.Helper()
 	namespace, name, found := strings.Cut(name, "/")
@@ -134,8 +132,7 @@ func (w *world) sync(name string) reconcile.Result {
 	return result
 }
 
-// settle syncs a Service until it asks for no more within an hour, and does what
-// Kubernetes does in between: copies labels to slices.
+// settle syncs a Service until it asks for no sync within an hour. After each sync it copies labels to slices.
 func (w *world) settle(name string) {
 	w.t.Helper()
 	for range 50 {
@@ -149,7 +146,7 @@ func (w *world) settle(name string) {
 	w.t.Fatal("the Service does not come to rest")
 }
 
-// copyLabel does what Kubernetes' controller does with the labels of a Service.
+// copyLabel copies labels of a Service to its slices, as Kubernetes' controller does.
 func (w *world) copyLabel(name string) {
 	w.t.Helper()
 	service := w.service(name)
@@ -191,7 +188,7 @@ func (w *world) slices(name string) []*discoveryv1.EndpointSlice {
 	return pointers(list.Items)
 }
 
-// hints shows the zones of all endpoints of the Service web, slices after one another.
+// hints returns the hinted zones of all endpoints of the Service web, slice by slice.
 func (w *world) hints() string {
 	w.t.Helper()
 	var parts []string
@@ -213,8 +210,8 @@ func (w *world) hints() string {
 	return strings.Join(parts, " | ")
 }
 
-// strip takes all hints of "web" away, as Kubernetes' controller does.
-func (w *world) strip() {
+// removeHints removes all hints of the Service web, as Kubernetes' controller does.
+func (w *world) removeHints() {
 	w.t.Helper()
 	for _, slice := range w.slices("web") {
 		for i := range slice.Endpoints {
@@ -266,12 +263,12 @@ func aNode(name, zone string) *corev1.Node {
 	}
 }
 
-// threeZones are one node in each of a, b and c.
+// threeZones returns a node in each of the zones a, b and c.
 func threeZones() []client.Object {
 	return []client.Object{aNode("a-1", "a"), aNode("b-1", "b"), aNode("c-1", "c")}
 }
 
-// aService has annotations given as key and value in turn.
+// aService takes annotations as key and value in turn.
 func aService(name string, annotations ...string) *corev1.Service {
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Annotations: map[string]string{}},
@@ -287,7 +284,7 @@ func preferring(name string) *corev1.Service {
 	return aService(name, v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
 }
 
-// aSlice has an endpoint in each zone that is named, "=" with hints to others.
+// aSlice has an endpoint for each word: its zone, and after "=" its hinted zones.
 func aSlice(service string, number int, zones string) *discoveryv1.EndpointSlice {
 	port, name := int32(80), "http"
 	slice := &discoveryv1.EndpointSlice{
@@ -320,8 +317,8 @@ func aSlice(service string, number int, zones string) *discoveryv1.EndpointSlice
 
 const twelve = "a a a a b b b b c c c c"
 
-// paths are what a JSON patch touches.
-func paths(t testing.TB, sent string) []string {
+// patchPaths returns the operations and paths of a recorded JSON patch.
+func patchPaths(t testing.TB, sent string) []string {
 	t.Helper()
 	var operations []shell.Operation
 	_, body, _ := strings.Cut(sent, "[")
@@ -335,6 +332,6 @@ func paths(t testing.TB, sent string) []string {
 	return list
 }
 
-func of(sent []string, kind string) []string {
+func patchesOf(sent []string, kind string) []string {
 	return slices.DeleteFunc(slices.Clone(sent), func(s string) bool { return !strings.HasPrefix(s, kind+" ") })
 }
