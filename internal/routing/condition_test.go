@@ -65,7 +65,7 @@ func TestCondition(t *testing.T) {
 		{"headless, all endpoints", of(headlessService(sameZone, "Balanced"), "a b c")},
 		{"headless, nothing is asked for", of(headlessService(), "a b c")},
 	} {
-		d := decided(t, test.in)
+		d := mustDecide(t, test.in)
 		fmt.Fprintf(&text, "%s\n  by %s", test.name, d.Delivery)
 		if d.Meanwhile != nil {
 			fmt.Fprintf(&text, ", meanwhile by %s", d.Meanwhile.Delivery)
@@ -81,7 +81,7 @@ func TestCondition(t *testing.T) {
 	golden.Compare(t, "testdata/conditions.txt", text.String())
 }
 
-// checkTroubles has a condition say what becomes of hints, and reads it back.
+// checkTroubles adds troubles to a condition, and reads them back.
 func checkTroubles(t *testing.T, service *corev1.Service, d Decision, got metav1.Condition) {
 	lost := WithHintsLost(got)
 	unwritten := WithNotWritten(got, apierrors.NewBadRequest("it may change labels only."))
@@ -94,7 +94,7 @@ func checkTroubles(t *testing.T, service *corev1.Service, d Decision, got metav1
 		!strings.HasPrefix(unwritten.Message, "the decision cannot be written: it may change labels only. ") {
 		t.Errorf("not written: %+v", unwritten)
 	}
-	// All are as the API server takes them, and read back as the same state.
+	// The API server accepts all of them, and they read back as the same state.
 	for _, condition := range []metav1.Condition{got, lost, unwritten} {
 		condition.LastTransitionTime = metav1.Now()
 		if errs := metavalidation.ValidateConditions([]metav1.Condition{condition}, field.NewPath("status")); len(errs) > 0 {
@@ -109,9 +109,8 @@ func checkTroubles(t *testing.T, service *corev1.Service, d Decision, got metav1
 	}
 }
 
-// A policy that chooses Services by selector, in a whole cluster maybe, chooses some that
-// have no use for it: nothing is written to those, and the decision still says why. To
-// one that names its policy it is.
+// A policy may select Services that it cannot apply to. These get no condition, but the decision has the reason. A Service
+// that names its policy gets a condition.
 func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 	nodes := nodesIn(map[string]int{"a": 1, "b": 1, "c": 1})
 	local := corev1.ServiceInternalTrafficPolicyLocal
@@ -144,7 +143,7 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 			in := inputOf(routedService(), nodes, slicesOf("a b c"))
 			change(&in)
 			test.choose(&in)
-			d := decided(t, in)
+			d := mustDecide(t, in)
 			if d.Delivery != allocate.DeliveryNone || d.IsReported() != test.reported {
 				t.Errorf("%s, %s: by %s, reported: %t", name, chosen, d.Delivery, d.IsReported())
 			}
@@ -155,7 +154,7 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 	}
 }
 
-// A policy that a Service declines is explained on request, and reported nowhere.
+// A policy that a Service declines is in the notes of the decision, but not in a condition.
 func TestDeclinedPolicyIsQuiet(t *testing.T) {
 	everywhere := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "near"}}
 	everywhere.Spec.NamespaceSelector = &metav1.LabelSelector{}
@@ -168,7 +167,7 @@ func TestDeclinedPolicyIsQuiet(t *testing.T) {
 	} {
 		in := inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), slicesOf("a b c"))
 		in.Defaults = []*v1alpha1.ClusterRoutingPolicy{everywhere}
-		d := decided(t, in)
+		d := mustDecide(t, in)
 		if d.Delivery != allocate.DeliveryNone || d.IsReported() || len(d.Request.Warnings) > 0 {
 			t.Errorf("%s: by %s, reported: %t, warnings %q", want, d.Delivery, d.IsReported(), d.Request.Warnings)
 		}
@@ -178,7 +177,7 @@ func TestDeclinedPolicyIsQuiet(t *testing.T) {
 	}
 }
 
-// servedService is one that vicinity-proxy serves.
+// servedService returns a Service that vicinity-proxy serves.
 func servedService(annotations ...string) *corev1.Service {
 	service := routedService(annotations...)
 	service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}

@@ -34,7 +34,7 @@ func TestDecideHints(t *testing.T) {
 		service *corev1.Service
 		nodes   []*corev1.Node
 		slices  []*discoveryv1.EndpointSlice
-		// state is that of the condition before, "" without one.
+		// state is the reason of the previous condition, "" without one.
 		state    string
 		takeOver bool
 		delivery allocate.Delivery
@@ -163,7 +163,7 @@ func TestDecideHints(t *testing.T) {
 			in.Settings.TakeOverAuto = test.takeOver
 			in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
 			before := deepCopies(test.slices)
-			d := decided(t, in)
+			d := mustDecide(t, in)
 			if d.Delivery != test.delivery {
 				t.Errorf("delivery %s, want %s", d.Delivery, test.delivery)
 			}
@@ -189,21 +189,19 @@ func deepCopies(eps []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	return copies
 }
 
-// The label of the Gardener project hints every endpoint to its own zone, ready or
-// not, and leaves all else.
+// The label of the Gardener project hints every endpoint to its own zone, ready or not.
 func TestDecideOwnZone(t *testing.T) {
 	service := routedService(v1alpha1.AnnotationTopologyAwareHints, "auto")
 	service.Labels = map[string]string{v1alpha1.LabelOwnZone: "true"}
 	eps := slicesOf("a b! ? a=b")
 	eps[0].Endpoints[3].Hints.ForNodes = []discoveryv1.ForNode{{Name: "kept"}}
-	d := decided(t, inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), eps))
+	d := mustDecide(t, inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), eps))
 	if got, want := hintText(eps, d), "a b - a/kept"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
-// Of a Service with both families each is decided by itself, and the condition keeps
-// both states.
+// Each family of a Service is decided separately, and the condition has both states.
 func TestDecideDualStack(t *testing.T) {
 	eps := slicesOf("a a a a b b b b", "a b")
 	eps[1].AddressType = discoveryv1.AddressTypeIPv6
@@ -214,7 +212,7 @@ func TestDecideDualStack(t *testing.T) {
 	in := inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1}), eps)
 	in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
 	service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: "IPv4:Allocated,IPv6:Waiting"}}
-	d := decided(t, in)
+	d := mustDecide(t, in)
 	if got, want := hintText(eps, d), "a a a a b b b b | - - | - -"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -226,22 +224,21 @@ func TestDecideDualStack(t *testing.T) {
 		t.Errorf("message %q", condition.Message)
 	}
 	service.Status.Conditions[0].Reason = "IPv4:Waiting,IPv6:Waiting"
-	if got, want := hintText(eps, decided(t, in)), "- - - - - - - - | - - | - -"; got != want {
+	if got, want := hintText(eps, mustDecide(t, in)), "- - - - - - - - | - - | - -"; got != want {
 		t.Errorf("with IPv4 waiting in the band: got %s, want %s", got, want)
 	}
 }
 
-// While hints are on their way, or have been taken away, the decision is what the
-// memory says.
-func TestDecideRemembersWhatSlicesDoNotSay(t *testing.T) {
+// While slices lack the hints, before the write or after a loss, the next decision follows the last one.
+func TestDecideFollowsLastDecision(t *testing.T) {
 	in := inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}),
 		slicesOf("a a=b a=b a a a b=a b=a b b c c c"))
 	in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: "Allocated"}}
-	first := decided(t, in)
+	first := mustDecide(t, in)
 	bare := applyStep(in.Slices, hints.Unroute(in.Slices))
 	in.Slices, in.Last = bare, first.Essence()
 	in.Service.Status.Conditions = nil
-	if got, want := hintText(bare, decided(t, in)), hintText(bare, first); got != want {
+	if got, want := hintText(bare, mustDecide(t, in)), hintText(bare, first); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

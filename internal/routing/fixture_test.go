@@ -17,14 +17,14 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// testNode is a node of a test's cluster, with labels beside those of zone and region.
+// testNode describes a node. Its labels are additional to zone and region.
 type testNode struct {
 	name, zone, region string
 	labels             map[string]string
 }
 
-// nodesIn makes nodes named after their zones, a-1, a-2, ... The region of a zone is
-// its name's first letter where that is followed by others.
+// nodesIn makes nodes named after their zones: a-1, a-2, ... A zone whose name has several letters is in the region of
+// its first letter.
 func nodesIn(counts map[string]int) []*corev1.Node {
 	var nodes []*corev1.Node
 	for zone, n := range counts {
@@ -62,7 +62,7 @@ func (n testNode) object() *corev1.Node {
 	}
 }
 
-// routedService has annotations given as key and value in turn.
+// routedService takes annotations as key and value in turn.
 func routedService(annotations ...string) *corev1.Service {
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{}},
@@ -74,10 +74,8 @@ func routedService(annotations ...string) *corev1.Service {
 	return service
 }
 
-// endpointsIn writes endpoints as "a b b!" in a line: each is in the zone that its
-// word names, on the zone's first node unless another is named as in a@a-2, and has
-// its place in the whole as its address. A "!" makes it unready, a "-" terminating,
-// and "=a+b" hints it to zones.
+// endpointsIn reads endpoints from words such as "a b@b-2!=a+b": the zone ("?" without one), a node other than the first
+// of the zone, "!" for unready or "-" for terminating, and the hinted zones. Addresses are numbered from first.
 func endpointsIn(first int, text string) []discoveryv1.Endpoint {
 	var endpoints []discoveryv1.Endpoint
 	for i, word := range strings.Fields(text) {
@@ -107,7 +105,6 @@ func endpointsIn(first int, text string) []discoveryv1.Endpoint {
 	return endpoints
 }
 
-// hintsFor are hints for zones and nodes.
 func hintsFor(zones []string, nodes ...string) *discoveryv1.EndpointHints {
 	made := &discoveryv1.EndpointHints{}
 	for _, zone := range zones {
@@ -119,7 +116,7 @@ func hintsFor(zones []string, nodes ...string) *discoveryv1.EndpointHints {
 	return made
 }
 
-// slicesOf makes a slice of each text.
+// slicesOf makes a slice of each text, which endpointsIn reads.
 func slicesOf(texts ...string) []*discoveryv1.EndpointSlice {
 	port, name := int32(80), "http"
 	var list []*discoveryv1.EndpointSlice
@@ -140,12 +137,11 @@ func slicesOf(texts ...string) []*discoveryv1.EndpointSlice {
 	return list
 }
 
-// inputOf is the input for a Service in a cluster.
 func inputOf(service *corev1.Service, nodes []*corev1.Node, eps []*discoveryv1.EndpointSlice) Input {
 	return Input{Service: service, Slices: eps, Cluster: capacity.NewCluster(nodes), Settings: DefaultSettings(), Planner: new(allocate.Planner)}
 }
 
-// localPolicy asks for an algorithm that starts with 3 endpoints for each zone.
+// localPolicy returns a policy with an algorithm that needs 3 endpoints for each zone to start.
 func localPolicy() *v1alpha1.RoutingPolicy {
 	return &v1alpha1.RoutingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "local"},
@@ -153,8 +149,7 @@ func localPolicy() *v1alpha1.RoutingPolicy {
 	}
 }
 
-// decided decides and fails the test if that is not possible.
-func decided(t fataler, in Input) Decision {
+func mustDecide(t fataler, in Input) Decision {
 	t.Helper()
 	d, err := Decide(in)
 	if err != nil {
@@ -163,8 +158,8 @@ func decided(t fataler, in Input) Decision {
 	return d
 }
 
-// hintText shows what the slices would say: the zones of each endpoint, then its
-// nodes after a slash, "-" for none, and slices after one another.
+// hintText returns the hints of a decision for all endpoints, slice by slice: zones, then nodes after a slash, "-" for
+// none.
 func hintText(eps []*discoveryv1.EndpointSlice, d Decision) string {
 	var parts []string
 	for _, slice := range eps {

@@ -18,15 +18,15 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// scene is a Service whose endpoints, wishes and cluster change at random.
+// groupScene is a Service whose endpoints, annotations and nodes change at random.
 type groupScene struct {
 	*groupWorld
 	t         *rapid.T
 	nodes     map[string]*corev1.Node
 	endpoints []*sceneEndpoint
 	next      int
-	// elsewhere are endpoints that have moved to another node, or with their node.
-	elsewhere map[string]bool
+	// moved has endpoints that changed their node, or whose node changed its zone, since the groups were written.
+	moved map[string]bool
 }
 
 type sceneEndpoint struct {
@@ -36,7 +36,7 @@ type sceneEndpoint struct {
 	leaving       bool
 }
 
-var sceneWishes = []map[string]string{
+var sceneAnnotations = []map[string]string{
 	{},
 	{v1alpha1.AnnotationSameZone: v1alpha1.Prefer},
 	{v1alpha1.AnnotationSameZone: v1alpha1.Require},
@@ -64,7 +64,7 @@ func newGroupScene(t *rapid.T) *groupScene {
 			s.addNode(zone)
 		}
 	}
-	s.wish()
+	s.annotate()
 	return s
 }
 
@@ -76,50 +76,50 @@ func (s *groupScene) addNode(zone string) {
 	}}.object()
 }
 
-func (s *groupScene) wish() {
+func (s *groupScene) annotate() {
 	service := s.in.Service.DeepCopy()
 	service.Annotations = map[string]string{v1alpha1.AnnotationProxy: "true"}
-	for key, value := range rapid.SampledFrom(sceneWishes).Draw(s.t, "wish") {
+	for key, value := range rapid.SampledFrom(sceneAnnotations).Draw(s.t, "wish") {
 		service.Annotations[key] = value
 	}
 	s.in.Service = service
 }
 
-// change changes a few things at once.
-func (s *groupScene) change() {
+// changeSome changes endpoints, annotations and nodes at once.
+func (s *groupScene) changeSome() {
 	for range rapid.IntRange(1, 4).Draw(s.t, "changes") {
 		switch rapid.SampledFrom([]string{"add", "add", "add", "add", "remove", "flip", "leave", "move", "wish", "node", "node gone", "all away"}).Draw(s.t, "change") {
 		case "add":
 			for range rapid.IntRange(1, 6).Draw(s.t, "more") {
 				s.next++
 				s.endpoints = append(s.endpoints, &sceneEndpoint{
-					address: fmt.Sprintf("10.0.%d.%d", s.next/250, s.next%250+1), node: s.node(),
+					address: fmt.Sprintf("10.0.%d.%d", s.next/250, s.next%250+1), node: s.drawNode(),
 					odd:   rapid.IntRange(0, 9).Draw(s.t, "odd") == 0,
 					ready: rapid.IntRange(0, 3).Draw(s.t, "ready") > 0,
 				})
 			}
 		case "remove":
-			if i := s.pick(); i >= 0 {
+			if i := s.drawEndpoint(); i >= 0 {
 				s.endpoints = slices.Delete(s.endpoints, i, i+1)
 			}
 		case "flip":
-			if i := s.pick(); i >= 0 {
+			if i := s.drawEndpoint(); i >= 0 {
 				s.endpoints[i].ready = !s.endpoints[i].ready
 			}
 		case "leave":
-			if i := s.pick(); i >= 0 {
+			if i := s.drawEndpoint(); i >= 0 {
 				s.endpoints[i].ready, s.endpoints[i].leaving = false, true
 			}
 		case "move":
-			if i := s.pick(); i >= 0 {
-				s.endpoints[i].node = s.node()
+			if i := s.drawEndpoint(); i >= 0 {
+				s.endpoints[i].node = s.drawNode()
 			}
 		case "wish":
-			s.wish()
+			s.annotate()
 		case "node":
 			s.addNode(rapid.SampledFrom([]string{"ea", "eb", "wc", "wd"}).Draw(s.t, "zone"))
 		case "node gone":
-			if names := s.names(); len(names) > 1 {
+			if names := s.nodeNames(); len(names) > 1 {
 				delete(s.nodes, rapid.SampledFrom(names).Draw(s.t, "gone"))
 			}
 		case "all away":
@@ -131,7 +131,7 @@ func (s *groupScene) change() {
 	s.publish()
 }
 
-func (s *groupScene) names() []string {
+func (s *groupScene) nodeNames() []string {
 	var names []string
 	for name := range s.nodes {
 		names = append(names, name)
@@ -140,22 +140,22 @@ func (s *groupScene) names() []string {
 	return names
 }
 
-// node draws any node, or an unknown one.
-func (s *groupScene) node() string {
-	return rapid.SampledFrom(append(s.names(), "unknown")).Draw(s.t, "node")
+// drawNode draws a node, or an unknown one.
+func (s *groupScene) drawNode() string {
+	return rapid.SampledFrom(append(s.nodeNames(), "unknown")).Draw(s.t, "node")
 }
 
-func (s *groupScene) pick() int {
+func (s *groupScene) drawEndpoint() int {
 	if len(s.endpoints) == 0 {
 		return -1
 	}
 	return rapid.IntRange(0, len(s.endpoints)-1).Draw(s.t, "endpoint")
 }
 
-// publish writes slices and nodes.
+// publish updates the slices and nodes of the input.
 func (s *groupScene) publish() {
 	var nodes []*corev1.Node
-	for _, name := range s.names() {
+	for _, name := range s.nodeNames() {
 		nodes = append(nodes, s.nodes[name])
 	}
 	s.in.Cluster = intent.NewCluster(nodes)
@@ -186,11 +186,11 @@ func (s *groupScene) publish() {
 	}
 }
 
-// readers are a node of each kind: all there are, one of a new zone, one of none.
+// readers returns the nodes, a node in a new zone, and a node without a zone.
 func (s *groupScene) readers() []reader {
 	var readers []reader
 	for _, port := range []string{"http", "odd"} {
-		for _, name := range s.names() {
+		for _, name := range s.nodeNames() {
 			readers = append(readers, reader{corev1.IPv4Protocol, port, s.nodes[name].Labels})
 		}
 		readers = append(readers,
@@ -200,22 +200,21 @@ func (s *groupScene) readers() []reader {
 	return readers
 }
 
-// ready reports whether any of some addresses is ready by the slices.
-func (s *groupScene) ready(addresses map[string]bool) bool {
+// isAnyReady reports whether an address is ready.
+func (s *groupScene) isAnyReady(addresses map[string]bool) bool {
 	return slices.ContainsFunc(s.endpoints, func(e *sceneEndpoint) bool { return e.ready && addresses[e.address] })
 }
 
-// remains reports whether any of some addresses is ready, and where the groups said
-// when the round began: an endpoint that is elsewhere is another.
-func (s *groupScene) remains(addresses map[string]bool) bool {
+// isAnyReadyInPlace reports whether an address is ready and has not moved. A moved endpoint counts as another one.
+func (s *groupScene) isAnyReadyInPlace(addresses map[string]bool) bool {
 	return slices.ContainsFunc(s.endpoints, func(e *sceneEndpoint) bool {
-		return e.ready && addresses[e.address] && !s.elsewhere[e.address]
+		return e.ready && addresses[e.address] && !s.moved[e.address]
 	})
 }
 
-// lookElsewhere notes which endpoints are not where the groups say.
-func (s *groupScene) lookElsewhere() {
-	s.elsewhere = map[string]bool{}
+// findMoved compares the places of endpoints with the groups.
+func (s *groupScene) findMoved() {
+	s.moved = map[string]bool{}
 	at := map[string]string{}
 	for _, e := range s.endpoints {
 		at[e.address] = e.node
@@ -223,7 +222,7 @@ func (s *groupScene) lookElsewhere() {
 	for _, g := range s.groups {
 		for _, e := range g.Spec.Endpoints {
 			if e.Node != at[e.Address] || e.Zone != s.in.Cluster.Labels(e.Node)[topology.Zone] {
-				s.elsewhere[e.Address] = true
+				s.moved[e.Address] = true
 			}
 		}
 	}
@@ -235,17 +234,17 @@ func TestGroupsNeverLeaveAZoneWithout(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newGroupScene(t)
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
-			s.change()
+			s.changeSome()
 			s.now = s.now.Add(time.Duration(rapid.IntRange(0, 12).Draw(t, "seconds")) * time.Second)
 			d := s.decide()
-			s.round(d)
+			s.checkSteps(d)
 		}
 	})
 }
 
-// round takes steps for one decision and checks them.
-func (s *groupScene) round(d Decision) {
-	s.lookElsewhere()
+// checkSteps takes steps for one decision and checks them.
+func (s *groupScene) checkSteps(d Decision) {
+	s.findMoved()
 	final := s.clone()
 	final.settle(d, GroupState{})
 	s.checkSettled(final, d)
@@ -256,9 +255,9 @@ func (s *groupScene) round(d Decision) {
 		before, after := r.used(s.groups, true), r.used(final.groups, true)
 		zoneBefore, zoneAfter := r.used(s.groups, false), r.used(final.groups, false)
 		needs[i] = need{
-			tiered: s.remains(before) && s.remains(after),
+			tiered: s.isAnyReadyInPlace(before) && s.isAnyReadyInPlace(after),
 			seen:   len(zoneBefore) > 0 && len(zoneAfter) > 0,
-			ready:  s.remains(zoneBefore) && s.remains(zoneAfter),
+			ready:  s.isAnyReadyInPlace(zoneBefore) && s.isAnyReadyInPlace(zoneAfter),
 		}
 	}
 	begin := s.text()
@@ -267,10 +266,10 @@ func (s *groupScene) round(d Decision) {
 			if needs[i].seen && r.port == "http" && len(r.used(s.groups, false)) == 0 {
 				s.t.Fatalf("%v has nothing to see for port %s; from\n%snow\n%slater\n%s", r.labels, r.port, begin, s.text(), final.text())
 			}
-			if needs[i].ready && !s.ready(r.used(s.groups, false)) {
+			if needs[i].ready && !s.isAnyReady(r.used(s.groups, false)) {
 				s.t.Fatalf("%v has nothing ready for port %s; from\n%snow\n%slater\n%s", r.labels, r.port, begin, s.text(), final.text())
 			}
-			// What has gone may hide what is farther until the group says so.
+			// A removed endpoint may hide farther ones until its group is written.
 			if needs[i].tiered && len(r.used(s.groups, true)) == 0 {
 				s.t.Fatalf("%v has nothing in its tiers for port %s; from\n%snow\n%slater\n%s", r.labels, r.port, begin, s.text(), final.text())
 			}
@@ -283,7 +282,7 @@ func (s *groupScene) round(d Decision) {
 		if most >= changes.Writes() {
 			s.checkReadBack(d)
 			if !changes.Again {
-				s.checkCarried()
+				s.checkComplete()
 				if again := s.step(d, GroupState{}, 0); again.Writes() > 0 {
 					s.t.Fatalf("written, and there is more to write: %+v\n%s", again, s.text())
 				}
@@ -293,8 +292,7 @@ func (s *groupScene) round(d Decision) {
 	}
 }
 
-// checkReadBack compares the plan that is read from groups with the one that they were
-// written for.
+// checkReadBack compares the plan that is read from groups with the decision.
 func (s *groupScene) checkReadBack(d Decision) {
 	read := groups.Assigned(s.input().Groups, corev1.IPv4Protocol)
 	f := d.family(corev1.IPv4Protocol)
@@ -305,8 +303,8 @@ func (s *groupScene) checkReadBack(d Decision) {
 	}
 }
 
-// checkCarried looks for each endpoint, as it is, with its ports.
-func (s *groupScene) checkCarried() {
+// checkComplete expects a group with each endpoint, in its present state and with its ports.
+func (s *groupScene) checkComplete() {
 	for _, e := range s.endpoints {
 		found := false
 		for _, g := range s.groups {
@@ -323,12 +321,12 @@ func (s *groupScene) checkCarried() {
 	}
 }
 
-// checkSettled looks at groups to which nothing is left to do.
+// checkSettled expects groups that hold nothing, with each endpoint once.
 func (s *groupScene) checkSettled(w *groupWorld, d Decision) {
 	f := d.family(corev1.IPv4Protocol)
 	seen := map[string]int{}
 	for _, g := range w.groups {
-		// An endpoint that comes back to where it is still held needs no room.
+		// An endpoint may return to a full group that still holds it.
 		if len(g.Spec.Endpoints) > 2*s.in.Settings.GroupSize {
 			s.t.Fatalf("%s has too many endpoints:\n%s", g.Name, w.text())
 		}
@@ -352,7 +350,7 @@ func (s *groupScene) checkSettled(w *groupWorld, d Decision) {
 	if len(seen) != len(s.endpoints) {
 		s.t.Fatalf("%d endpoints are in groups, there are %d:\n%s", len(seen), len(s.endpoints), w.text())
 	}
-	// Each zone sees a group, and all that are at home in it.
+	// Each zone sees a group, and the groups of all its own endpoints.
 	for _, zone := range []string{"ea", "eb", "wc", "wd", "new"} {
 		sees := false
 		for _, g := range w.groups {
@@ -360,7 +358,7 @@ func (s *groupScene) checkSettled(w *groupWorld, d Decision) {
 			sees = sees || !hidden
 			for i := range g.Spec.Endpoints {
 				if hidden && g.Spec.Endpoints[i].Zone == zone {
-					s.t.Fatalf("zone %s does not see what is at home there:\n%s", zone, w.text())
+					s.t.Fatalf("zone %s does not see its own endpoints:\n%s", zone, w.text())
 				}
 			}
 		}

@@ -20,7 +20,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// groupedWorld has a Service with annotations, nodes by zone, and slices.
+// groupedWorld returns a world with a Service that vicinity-proxy serves, and with numbers of nodes by zone.
 func groupedWorld(t *testing.T, nodes map[string]int, eps []*discoveryv1.EndpointSlice, annotations ...string) *groupWorld {
 	t.Helper()
 	service := routedService(append(annotations, v1alpha1.AnnotationProxy, "true")...)
@@ -28,12 +28,12 @@ func groupedWorld(t *testing.T, nodes map[string]int, eps []*discoveryv1.Endpoin
 	return newGroupWorld(t, inputOf(service, nodesIn(nodes), eps))
 }
 
-// divideBy has a policy name the algorithm that endpoints are divided by.
+// divideBy sets the algorithm by a policy.
 func (w *groupWorld) divideBy(algorithm v1alpha1.Algorithm) {
 	w.in.Service.Annotations, w.in.Policies = dividedBy(algorithm)
 }
 
-// dividedBy are annotations of a Service for vicinity-proxy, and the policy that they name.
+// dividedBy returns annotations for vicinity-proxy, and the policy that they name.
 func dividedBy(algorithm v1alpha1.Algorithm) (annotations map[string]string, policies []*v1alpha1.RoutingPolicy) {
 	policy := &v1alpha1.RoutingPolicy{Spec: v1alpha1.RoutingPolicySpec{Algorithm: algorithm}}
 	policy.Namespace, policy.Name = "shop", "divided"
@@ -42,7 +42,7 @@ func dividedBy(algorithm v1alpha1.Algorithm) (annotations map[string]string, pol
 	}, []*v1alpha1.RoutingPolicy{policy}
 }
 
-// expectGroups compares the groups with lines, whatever their names.
+// expectGroups compares the groups with lines of text, without their names.
 func (w *groupWorld) expectGroups(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
@@ -161,7 +161,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// Endpoints of a slice written by hand are in groups too, even an address of a pod in another namespace.
+// Groups have the endpoints of foreign slices, too, even a pod of another namespace.
 func TestEndpointsByHandAreInGroups(t *testing.T) {
 	eps := slicesOf("a b")
 	delete(eps[0].Labels, discoveryv1.LabelManagedBy)
@@ -187,8 +187,7 @@ func TestGroupsAreFilled(t *testing.T) {
 	}
 }
 
-// TestGroupsStayWithinAnObject has endpoints that say so much that a thousand do not
-// fit.
+// Groups of endpoints with many bytes are limited by the size of an object.
 func TestGroupsStayWithinAnObject(t *testing.T) {
 	eps := slicesOf(strings.Repeat("a ", 1000))
 	long := strings.Repeat("n", 253)
@@ -223,7 +222,7 @@ func TestGroupsStayWithinAnObject(t *testing.T) {
 	}
 }
 
-// TestGroupWritesForAPod counts what the life of a pod costs.
+// The number of writes in the life of a pod is limited.
 func TestGroupWritesForAPod(t *testing.T) {
 	w := groupedWorld(t, threeZones, slicesOf("a a a a b b b b c c c c", ""))
 	w.divideBy("optimal")
@@ -247,8 +246,9 @@ func TestGroupWritesForAPod(t *testing.T) {
 	}
 }
 
-// TestGroupsHoldWhatShrinks switches from balanced to a requirement and back.
-func TestGroupsHoldWhatShrinks(t *testing.T) {
+// Zones keep endpoints for the grace period when a requirement replaces balanced routing, and gain them at once on the
+// way back.
+func TestGroupsHoldRemovedEndpoints(t *testing.T) {
 	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, slicesOf("a b"))
 	w.settle(w.decide(), GroupState{})
 	balanced := w.in.Service
@@ -268,7 +268,7 @@ func TestGroupsHoldWhatShrinks(t *testing.T) {
 		t.Errorf("%d writes in the grace, look again after %s", writes, after)
 	}
 	w.now = w.now.Add(time.Second)
-	// A restart does not forget since when.
+	// A restarted controller reads the start of the hold from the groups.
 	w.in.Last = nil
 	if writes, after := w.sync(d); writes == 0 || after != 0 {
 		t.Errorf("%d writes after the grace, look again after %s", writes, after)
@@ -304,7 +304,7 @@ func TestGroupPorts(t *testing.T) {
 		t.Errorf("notes: %q", changes.Notes)
 	}
 
-	// The number of a port changes: a write for each group.
+	// A new port number costs one write for each group.
 	eps = slicesOf("a b", "c")
 	eps[0].Ports[0].Port = new(int32(81))
 	w = groupedWorld(t, threeZones, slicesOf("a b", "c"))
@@ -318,7 +318,7 @@ func TestGroupPorts(t *testing.T) {
 	}
 }
 
-// TestGroupsReachEveryPort has endpoints of one zone lack a port.
+// Every zone reaches every port, even if the endpoints of one zone lack a port.
 func TestGroupsReachEveryPort(t *testing.T) {
 	eps := slicesOf("a a a a a a", "b b b b b b")
 	eps[1].Ports = append(eps[1].Ports, discoveryv1.EndpointPort{Name: new("odd"), Port: new(int32(81))})
@@ -341,7 +341,7 @@ func TestGroupsCarryConditionsAndDomains(t *testing.T) {
 	eps[1].Endpoints = []discoveryv1.Endpoint{
 		{Addresses: []string{"10.9.0.1"}, NodeName: new("n"), Zone: new("a")},
 		{Addresses: []string{"10.9.0.2"}, Zone: new("a")},
-		// The address belongs to another pod by now.
+		// Another pod has the address now.
 		{Addresses: eps[0].Endpoints[1].Addresses, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}, NodeName: new("a-1"), Zone: new("a")},
 	}
 	w := groupedWorld(t, threeZones, eps, v1alpha1.AnnotationTopologyKeys, "kubernetes.io/hostname,rack,topology.kubernetes.io/zone,topology.kubernetes.io/region,*")
@@ -361,7 +361,7 @@ func TestGroupsCarryConditionsAndDomains(t *testing.T) {
 		"10.1.0.1": {Address: "10.1.0.1", Zone: "a", Node: "a-1", Domains: a},
 		"10.1.0.2": {Address: "10.1.0.2", Zone: "a", Node: "a-1", Domains: a},
 		"10.1.0.3": {Address: "10.1.0.3", Zone: "a", Node: "a-1", NotReady: true, NotServing: true, Domains: a},
-		// The zone of a node counts more than what slices say.
+		// The zone of a node takes precedence over the zone in slices.
 		"10.9.0.1": {Address: "10.9.0.1", Zone: "b", Node: "n", Domains: map[string]string{topology.Hostname: "host"}},
 		// The node is unknown, so the zone gives the region.
 		"10.9.0.2": {Address: "10.9.0.2", Zone: "a", Domains: map[string]string{topology.Region: "r"}},
@@ -386,7 +386,7 @@ func TestGroupsOfFamilies(t *testing.T) {
 	if len(d.Notes) != 1 || !strings.Contains(d.Notes[0], "FQDN") || len(changes.Notes) > 0 {
 		t.Errorf("notes: %q and %q", d.Notes, changes.Notes)
 	}
-	// A family without slices has a group all the same, until the Service gives it up.
+	// A family without slices has a group as long as the Service has the family.
 	w.in.Slices = eps[:1]
 	w.settle(w.decide(), GroupState{})
 	w.expectGroups(t, "IPv4 a1 b2 -> a b c", "IPv6 -> none-ready")
@@ -410,8 +410,7 @@ func TestGroupsWithoutSlicesForNames(t *testing.T) {
 	}
 }
 
-// Weights change in the groups that are there: only those whose weights or endpoints
-// change are written, and no endpoint goes to another.
+// New weights change existing groups: a group is written only if its weights or endpoints change, and no endpoint moves.
 func TestGroupsOfFlow(t *testing.T) {
 	w := groupedWorld(t, threeZones, slicesOf("a a a a a a b b b b c c"), v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
 	w.settle(w.decide(), GroupState{})
@@ -421,9 +420,9 @@ func TestGroupsOfFlow(t *testing.T) {
 		writes      int
 	}{
 		{"nothing", "a a a a a a b b b b c c", 0},
-		// b lacks a part of what it expects, and uses endpoints of a as c does.
+		// Like c, b has too few endpoints now, so it uses endpoints of a.
 		{"two endpoints go", "a a a a a a! b b b b! c c", 2},
-		// b keeps using them for the grace.
+		// b keeps them for the grace period.
 		{"they come back", "a a a a a a b b b b c c", 3},
 	} {
 		w.in.Slices[0].Endpoints = endpointsIn(0, event.slice)
@@ -435,7 +434,7 @@ func TestGroupsOfFlow(t *testing.T) {
 		}
 		w.in.Last = d.Essence()
 	}
-	// A restart reads weights in thousandths, which are as good.
+	// A restarted controller reads weights in thousandths. The plan stays.
 	before := w.writes
 	w.in.Last = nil
 	w.in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: "Allocated"}}

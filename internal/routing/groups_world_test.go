@@ -24,16 +24,14 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// groupWorld is an API with the groups of one Service, a clock, and a controller that
-// takes steps.
+// groupWorld stores the groups of one Service, and has a clock and the input of decisions.
 type groupWorld struct {
 	t       fataler
 	in      Input
 	now     time.Time
 	groups  map[string]*v1alpha1.EndpointGroup
 	version int
-	// writes counts all there were.
-	writes int
+	writes  int
 	// watch is called after each write.
 	watch func()
 }
@@ -57,7 +55,7 @@ func (w *groupWorld) input() Input {
 // decide decides from the stored groups, and remembers the decision as the controller does.
 func (w *groupWorld) decide() Decision {
 	w.t.Helper()
-	d := decided(w.t, w.input())
+	d := mustDecide(w.t, w.input())
 	if d.Delivery != allocate.DeliveryGroups {
 		w.t.Fatalf("delivery %s: %+v", d.Delivery, d.Request)
 	}
@@ -104,7 +102,7 @@ func (w *groupWorld) step(d Decision, state GroupState, most int) groups.Changes
 			return changes
 		}
 		delete(w.groups, g.Name)
-		w.noticed()
+		w.noteWrite()
 	}
 	return changes
 }
@@ -119,18 +117,17 @@ func (w *groupWorld) write(g *v1alpha1.EndpointGroup) {
 		w.t.Fatalf("%s is not in order: %v", g.Name, g.Spec.Endpoints)
 	}
 	w.groups[g.Name] = g
-	w.noticed()
+	w.noteWrite()
 }
 
-func (w *groupWorld) noticed() {
+func (w *groupWorld) noteWrite() {
 	w.writes++
 	if w.watch != nil {
 		w.watch()
 	}
 }
 
-// settle takes steps until there is nothing to write, going on in time while
-// something is held.
+// settle takes steps until there is nothing to write. It moves the clock to the end of holds.
 func (w *groupWorld) settle(d Decision, state GroupState) {
 	w.t.Helper()
 	var changes groups.Changes
@@ -151,7 +148,7 @@ func (w *groupWorld) settle(d Decision, state GroupState) {
 	w.t.Fatalf("the groups do not settle, last %+v:\n%s%s", changes, marked, w.text())
 }
 
-// sync takes the steps that can be taken now.
+// sync takes all steps that need no waiting.
 func (w *groupWorld) sync(d Decision) (writes int, after time.Duration) {
 	w.t.Helper()
 	for range 10 {
@@ -165,7 +162,7 @@ func (w *groupWorld) sync(d Decision) (writes int, after time.Duration) {
 	return 0, 0
 }
 
-// clone is the same world, apart.
+// clone returns a copy with its own groups, for steps that do not count.
 func (w *groupWorld) clone() *groupWorld {
 	c := *w
 	c.groups = maps.Clone(w.groups)
@@ -173,8 +170,8 @@ func (w *groupWorld) clone() *groupWorld {
 	return &c
 }
 
-// text shows the groups, one a line: addresses by their last number with their home,
-// then who uses them and who does not see them.
+// text shows the groups, one a line: the zone and last number of each address, then the zones that use the group and the
+// zones that do not see it.
 func (w *groupWorld) text() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(w.groups)) {
@@ -214,7 +211,7 @@ func (w *groupWorld) text() string {
 	return b.String()
 }
 
-// notFor are the zones that a group is kept from.
+// notFor returns the zones that do not see a group.
 func notFor(g *v1alpha1.EndpointGroup) []string {
 	var zones []string
 	for _, key := range slices.Sorted(maps.Keys(g.Labels)) {
@@ -232,8 +229,7 @@ type reader struct {
 	labels topology.Labels
 }
 
-// used are the addresses that the node sends traffic to. Of a node without labels
-// but its zone's it is what its zone may use, whatever the tiers.
+// used returns the addresses that the node sends traffic to. Unless tiered, it ignores the tiers of the groups.
 func (r reader) used(all map[string]*v1alpha1.EndpointGroup, tiered bool) map[string]bool {
 	zone := r.labels[topology.Zone]
 	type class struct {

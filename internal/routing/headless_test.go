@@ -15,7 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// headlessService has annotations given as key and value in turn.
+// headlessService takes annotations as key and value in turn.
 func headlessService(annotations ...string) *corev1.Service {
 	service := routedService(annotations...)
 	service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
@@ -24,7 +24,7 @@ func headlessService(annotations ...string) *corev1.Service {
 	return service
 }
 
-// hostnames gives all endpoints names, as the pods of a StatefulSet have them.
+// hostnames gives all endpoints names, as pods of a StatefulSet have.
 func hostnames(eps []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	n := 0
 	for _, slice := range eps {
@@ -36,7 +36,7 @@ func hostnames(eps []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	return eps
 }
 
-// selectingAll is a policy of the cluster that requires the zone of all Services.
+// selectingAll returns a ClusterRoutingPolicy that requires the same zone for all Services.
 func selectingAll() *v1alpha1.ClusterRoutingPolicy {
 	policy := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "near"}}
 	policy.Spec.NamespaceSelector = &metav1.LabelSelector{}
@@ -44,19 +44,19 @@ func selectingAll() *v1alpha1.ClusterRoutingPolicy {
 	return policy
 }
 
-// A headless Service is planned as one that vicinity-proxy serves, step by step, and its
-// groups say the same but for the label by which no proxy sees them.
+// A headless Service gets the same groups as a Service that vicinity-proxy serves, step by step, apart from the label that
+// hides them from proxies.
 func TestHeadlessIsPlannedAsGroups(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := newGroupScene(rt)
 		s.in.Policies[0].Spec.Algorithm = "optimal"
 		served, dns := s.clone(), s.clone()
 		for range rapid.IntRange(1, 4).Draw(rt, "steps") {
-			s.change()
+			s.changeSome()
 			for _, w := range []*groupWorld{served, dns} {
 				w.in.Slices, w.in.Cluster, w.now = s.in.Slices, s.in.Cluster, s.now
 				w.in.Service = s.in.Service.DeepCopy()
-				// The default of proxies has weights.
+				// The default algorithm for vicinity-proxy has weights.
 				if _, near := w.in.Service.Annotations[sameZone]; near {
 					w.in.Service.Annotations = map[string]string{mode: "vicinity.dev/weighted", v1alpha1.AnnotationProxy: "true"}
 				}
@@ -90,7 +90,7 @@ func TestHeadlessIsPlannedAsGroups(t *testing.T) {
 	})
 }
 
-// headlessWorld has a headless Service with its groups.
+// headlessWorld returns a world with a headless Service and its groups.
 func headlessWorld(t *testing.T, eps []*discoveryv1.EndpointSlice, annotations ...string) *groupWorld {
 	t.Helper()
 	return newGroupWorld(t, inputOf(headlessService(annotations...), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), eps))
@@ -129,8 +129,7 @@ func without(in Input, change func(*Settings)) Input {
 	return in
 }
 
-// A policy that planned for a Service goes on when its last pod is gone: otherwise the next
-// pod would be everybody's for a moment.
+// A policy still applies after the last pod is deleted. Otherwise all clients would use the next pod for a moment.
 func TestPolicyKeepsAHeadlessServiceWithoutEndpoints(t *testing.T) {
 	w := headlessWorld(t, slicesOf("a b c"))
 	w.in = withPolicy(w.in)

@@ -16,7 +16,7 @@ import (
 func TestHeldAndUnwritten(t *testing.T) {
 	eps := slicesOf("a=a a=a a=a a=a a=a b=b b=b b=b b=b b=b")
 	in := inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"a": 1, "b": 1}), eps)
-	d := decided(t, in)
+	d := mustDecide(t, in)
 	slice := eps[0]
 	if n := d.Hints().Unwritten(slice); n != 0 {
 		t.Fatalf("%d endpoints of a slice that is as planned are unwritten", n)

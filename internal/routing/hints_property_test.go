@@ -21,8 +21,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// hintScene is a Service whose endpoints, wishes and nodes change at random, with the
-// slices as the controller leaves them. While vicinity-proxy serves it there are groups.
+// hintScene is a Service whose endpoints, annotations and nodes change at random. Its slices have the hints of the last
+// decision. It has groups while vicinity-proxy serves it.
 type hintScene struct {
 	*groupWorld
 	t     *rapid.T
@@ -30,7 +30,7 @@ type hintScene struct {
 	next  int // the place of the next endpoint
 }
 
-var hintWishes = []map[string]string{
+var hintAnnotations = []map[string]string{
 	{sameZone: v1alpha1.Prefer},
 	{sameZone: v1alpha1.Prefer, v1alpha1.AnnotationSameNode: v1alpha1.Prefer},
 	{sameZone: v1alpha1.Prefer, v1alpha1.AnnotationSameRegion: v1alpha1.Prefer},
@@ -52,7 +52,7 @@ func newHintScene(t *rapid.T) *hintScene {
 	s.in.Settings.TakeOverAuto = rapid.Bool().Draw(t, "take over Auto")
 	s.in.Policies = []*v1alpha1.RoutingPolicy{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "drawn"}, Spec: drawPolicy(t)}}
 	s.drawNodes()
-	s.wish()
+	s.annotate()
 	return s
 }
 
@@ -79,9 +79,9 @@ func (s *hintScene) drawNodes() {
 	s.in.Cluster = intent.NewCluster(s.nodes)
 }
 
-func (s *hintScene) wish() {
+func (s *hintScene) annotate() {
 	service := s.in.Service.DeepCopy()
-	service.Labels, service.Annotations = map[string]string{}, rapid.SampledFrom(hintWishes).Draw(s.t, "wish")
+	service.Labels, service.Annotations = map[string]string{}, rapid.SampledFrom(hintAnnotations).Draw(s.t, "wish")
 	if service.Annotations[v1alpha1.AnnotationProxy] != "" {
 		service.Labels[v1alpha1.LabelServiceProxyName] = v1alpha1.ServiceProxyName
 	}
@@ -89,14 +89,14 @@ func (s *hintScene) wish() {
 	s.in.Service = service
 }
 
-// change changes one thing.
-func (s *hintScene) change() {
+// changeOne changes the annotations, the nodes or some endpoints.
+func (s *hintScene) changeOne() {
 	s.in.Slices = deepCopies(s.in.Slices)
 	slice := s.in.Slices[rapid.IntRange(0, 1).Draw(s.t, "slice")]
 	some := len(slice.Endpoints) > 0
 	switch what := rapid.SampledFrom([]string{"add", "add", "zone", "flip", "remove", "wish", "nodes"}).Draw(s.t, "change"); {
 	case what == "wish":
-		s.wish()
+		s.annotate()
 	case what == "nodes":
 		s.drawNodes()
 	case what == "zone" && some: // all of it fails or is back
@@ -130,7 +130,7 @@ func (s *hintScene) add(slice *discoveryv1.EndpointSlice) {
 	}
 }
 
-// deliver does what a decision says, and remembers it as the controller does.
+// deliver applies a decision, and remembers it as the controller does.
 func (s *hintScene) deliver(d Decision) {
 	switch d.Delivery {
 	case allocate.DeliveryNone:
@@ -139,11 +139,11 @@ func (s *hintScene) deliver(d Decision) {
 		s.settle(d, GroupState{})
 	case allocate.DeliveryHints:
 		clear(s.groups)
-		for range 2 { // the second step takes what is held
+		for range 2 { // the second step takes the held zones
 			s.in.Slices = applyStep(s.in.Slices, d.Hints().Next(s.in.Slices, false))
 		}
 		for _, slice := range s.in.Slices {
-			validHints(s.t, slice)
+			checkValid(s.t, slice)
 		}
 	}
 	s.in.Last = nil
@@ -156,25 +156,25 @@ func (s *hintScene) deliver(d Decision) {
 
 // After any changes of a Service, delivered hints leave nothing to do, kube-proxy follows them as the outcome says, and
 // new plans on demand make nothing worse.
-func TestHintsAreWhatIsDecided(t *testing.T) {
+func TestHintsFollowDecisions(t *testing.T) {
 	for range 10 { // some combinations are one in a thousand
-		rapid.Check(t, func(t *rapid.T) { newHintScene(t).live() })
+		rapid.Check(t, func(t *rapid.T) { newHintScene(t).runChanges() })
 	}
 }
 
-// live has the Service go through changes.
-func (s *hintScene) live() {
+// runChanges changes the Service several times, and checks each decision.
+func (s *hintScene) runChanges() {
 	for range rapid.IntRange(1, 12).Draw(s.t, "changes") {
-		s.change()
+		s.changeOne()
 		if rapid.IntRange(0, 4).Draw(s.t, "restart") == 0 {
 			s.in.Last = nil
 		}
-		d := decided(s.t, s.input())
+		d := mustDecide(s.t, s.input())
 		s.deliver(d)
 		if d.Delivery != allocate.DeliveryHints {
 			continue
 		}
-		s.checkQuiet(d)
+		s.checkRepeated(d)
 		s.checkTraffic(d)
 		if rapid.Bool().Draw(s.t, "renew") {
 			s.renew(d)
@@ -182,13 +182,13 @@ func (s *hintScene) live() {
 	}
 }
 
-// checkQuiet decides again, with the last decision and as after a restart.
-func (s *hintScene) checkQuiet(d Decision) {
-	s.checkSame("decided again", d, decided(s.t, s.input()))
+// checkRepeated decides again, with the last decision and as after a restart.
+func (s *hintScene) checkRepeated(d Decision) {
+	s.checkSame("decided again", d, mustDecide(s.t, s.input()))
 	if s.isInSlices(d) {
 		in := s.input()
 		in.Last = nil
-		s.checkSame("decided after a restart", d, decided(s.t, in))
+		s.checkSame("decided after a restart", d, mustDecide(s.t, in))
 	}
 }
 
@@ -223,7 +223,7 @@ func (s *hintScene) traffic(d Decision) map[corev1.IPFamily]allocate.Figures {
 	return seen
 }
 
-// checkTraffic compares what is predicted with what proxies do.
+// checkTraffic compares the predicted traffic with the traffic of kube-proxy.
 func (s *hintScene) checkTraffic(d Decision) {
 	if d.Undelivered || len(stock.Clients(s.in.Cluster, d.Request.Capacity)) == 0 {
 		return
@@ -241,12 +241,12 @@ func (s *hintScene) checkTraffic(d Decision) {
 	}
 }
 
-// renew asks for new plans until there are none.
+// renew asks for new plans until there is none.
 func (s *hintScene) renew(kept Decision) {
 	for range 3 {
 		in := s.input()
 		in.Renew = true
-		d := decided(s.t, in)
+		d := mustDecide(s.t, in)
 		if !d.HasRule(allocate.RuleRenewed) {
 			s.checkSame("asked for new plans, without any", kept, d)
 			return
@@ -260,13 +260,13 @@ func (s *hintScene) renew(kept Decision) {
 			}
 		}
 		kept = d
-		s.checkQuiet(kept)
+		s.checkRepeated(kept)
 		s.checkTraffic(kept)
 	}
 	s.t.Fatalf("new plans do not end; the last is\n%s", s.show(kept))
 }
 
-// show is the scene and a decision about it.
+// show returns the scene and a decision about it as text.
 func (s *hintScene) show(d Decision) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "asks %v distribution %v: tiers %v bound %+v\n", s.in.Service.Annotations, s.in.Service.Spec.TrafficDistribution != nil, d.Request.Intent.Tiers, d.Request.Intent.Bound)

@@ -16,7 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// planned are the hints of the texts, made as of a plan.
+// planned returns plans for the hints in the texts.
 func planned(texts ...string) hints.Plans {
 	eps := slicesOf(texts...)
 	cluster := intent.NewCluster(nil)
@@ -88,8 +88,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// From any hints to any other, two steps are enough, each write is valid, and no zone that has endpoints before and
-// after is without any between two writes.
+// Two steps lead from any hints to any others. Each write is valid, and a zone with endpoints before and after has
+// endpoints after each write.
 func TestStepsAreSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var now, target []string
@@ -122,7 +122,7 @@ func TestStepsAreSafe(t *testing.T) {
 					}
 				}
 				for _, slice := range eps {
-					validHints(t, slice)
+					checkValid(t, slice)
 				}
 			}
 		}
@@ -135,8 +135,8 @@ func TestStepsAreSafe(t *testing.T) {
 // portZone is a port of a Service to the clients of a zone.
 type portZone struct{ port, zone string }
 
-// servedBy counts the ready endpoints that a proxy has for each port and zone, where it
-// goes by hints. In no zone at all it counts the slices of such a port.
+// servedBy counts the ready endpoints that a proxy uses for each port and zone by hints. The empty zone has the number of
+// slices of such a port.
 func servedBy(eps []*discoveryv1.EndpointSlice) map[portZone]int {
 	counts := map[portZone]int{}
 	for _, port := range []string{"http", "admin"} {
@@ -169,8 +169,8 @@ func servedOn(eps []*discoveryv1.EndpointSlice, port string) map[portZone]int {
 	return counts
 }
 
-// validHints applies the rules of the API server to the hints of a slice.
-func validHints(t *rapid.T, slice *discoveryv1.EndpointSlice) {
+// checkValid applies the rules of the API server to the hints of a slice.
+func checkValid(t *rapid.T, slice *discoveryv1.EndpointSlice) {
 	t.Helper()
 	for i := range slice.Endpoints {
 		hints := slice.Endpoints[i].Hints

@@ -7,8 +7,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// While hints deliver, a Service whose groups will have weights has a plan that hints can
-// carry.
+// Until groups with weights are served, the plan for hints has no weights.
 func TestHintsMeanwhileHaveNoWeights(t *testing.T) {
 	in := inputOf(routedService(sameZone, "Prefer", v1alpha1.AnnotationProxy, "true"), nodesIn(map[string]int{"a": 2, "b": 2, "c": 2}),
 		slicesOf("a a a a a a a a b b b b c c c c"))
@@ -19,17 +18,17 @@ func TestHintsMeanwhileHaveNoWeights(t *testing.T) {
 		}
 		return string(d.Request.Intent.Bound.Algorithm) + ", meanwhile " + meanwhile
 	}
-	d := decided(t, in)
+	d := mustDecide(t, in)
 	if got := algorithms(d); got != "flow, meanwhile optimal" || d.Meanwhile.Undelivered || d.Meanwhile.Request.Groups {
 		t.Errorf("%s, undelivered %t", got, d.Meanwhile.Undelivered)
 	}
 	in.Settings.WithoutGroups = true
-	if d = decided(t, in); d.Delivery != allocate.DeliveryHints || algorithms(d) != "optimal, meanwhile none" {
+	if d = mustDecide(t, in); d.Delivery != allocate.DeliveryHints || algorithms(d) != "optimal, meanwhile none" {
 		t.Errorf("without groups: %s by %s", algorithms(d), d.Delivery)
 	}
 	in.Settings.WithoutGroups = false
 	in.Service.Annotations, in.Policies = dividedBy("flow")
-	if d = decided(t, in); algorithms(d) != "flow, meanwhile flow" || !d.Meanwhile.Undelivered {
+	if d = mustDecide(t, in); algorithms(d) != "flow, meanwhile flow" || !d.Meanwhile.Undelivered {
 		t.Errorf("a policy that names flow: %s, delivered", algorithms(d))
 	}
 }

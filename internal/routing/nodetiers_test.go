@@ -15,8 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/stock"
 )
 
-// busyNode are endpoints, two of them alone on a-1, which has a quarter of the traffic: twice the even share of an
-// endpoint.
+// busyNode has two endpoints on a-1. The node has a quarter of the traffic, so each would get twice the even share.
 const busyNode = "a@a-1 a@a-1 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 b@b-1 b@b-1 b@b-1 b@b-1 b@b-2 b@b-2 b@b-2 b@b-2"
 
 var twoByTwo = map[string]int{"a": 2, "b": 2}
@@ -26,8 +25,7 @@ func preferOwnNode(service *corev1.Service) *corev1.Service {
 	return service
 }
 
-// loadsByHints are the loads of endpoints that stock proxies make of the hints that a
-// decision writes, by address.
+// loadsByHints returns the loads of endpoints if stock proxies follow the hints of a decision, by address.
 func loadsByHints(t *testing.T, in Input, d Decision) (map[string]float64, allocate.Figures) {
 	t.Helper()
 	eps := applyStep(in.Slices, d.Hints().Next(in.Slices, false))
@@ -67,7 +65,7 @@ func TestNodeTierHints(t *testing.T) {
 		},
 		{
 			name: "what others add counts", nodes: map[string]int{"a": 4, "b": 4},
-			// a-1 loads its 3 endpoints to 1.04 alone; a-3 and a-4, which have none, add 0.36.
+			// a-1 alone loads its 3 endpoints to 1.04. a-3 and a-4 have no endpoints, so they add 0.36.
 			slices: "a@a-1 a@a-1 a@a-1 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2 a@a-2" + strings.Repeat(" b@b-1 b@b-2 b@b-3 b@b-4", 3),
 			want:   "a" + no + " a" + no + " a" + no + strings.Repeat(" a/a-2", 10) + strings.Repeat(" b/b-1 b/b-2 b/b-3 b/b-4", 3), skipped: "a-1",
 		},
@@ -79,7 +77,7 @@ func TestNodeTierHints(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			in := inputOf(preferOwnNode(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)), nodesIn(test.nodes), slicesOf(test.slices))
-			d := decided(t, in)
+			d := mustDecide(t, in)
 			if got := hintText(in.Slices, d); got != test.want {
 				t.Errorf("got\n%s, want\n%s", got, test.want)
 			}
@@ -102,11 +100,11 @@ func skippedText(d Decision) string {
 	return strings.Join(skipped, " ")
 }
 
-// A place that was skipped is used again only when it would stay well below the
-// threshold, whatever remembers that it was: the last decision, the hints or the groups.
+// A skipped domain is used again only when its load would be well below the threshold. The last decision, the hints and
+// the groups all remember the skip.
 func TestSkippedNodesDoNotFlap(t *testing.T) {
-	// 4 endpoints of 16 have the even share; a-1 has a quarter of the traffic. With 3
-	// they get 4/3 of it, with 2 twice it, and with 3 of 17 endpoints 1.42 times it.
+	// a-1 has a quarter of the traffic. Each of its endpoints gets the even share if it has 4 of 16, 4/3 of it with 3, twice
+	// with 2, and 1.42 times with 3 of 17.
 	on := func(a1, others int) string {
 		return strings.Repeat("a@a-1 ", a1) + strings.Repeat("a@a-2 ", 16-8-a1) + strings.Repeat("b@b-1 b@b-2 ", 4) + strings.Repeat("b@b-1 ", others)
 	}
@@ -136,7 +134,7 @@ func TestSkippedNodesDoNotFlap(t *testing.T) {
 					if !remembered {
 						w.in.Last = nil
 					}
-					d := decided(t, w.input())
+					d := mustDecide(t, w.input())
 					if got := skippedText(d); got != step.want {
 						t.Fatalf("%s: skipped %q, want %q", step.slices, got, step.want)
 					}

@@ -8,7 +8,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// A reason is read as it was written, and words of other versions are left out.
+// A reason reads back as it was written, without unknown words of other versions.
 func TestReasonIsReadBack(t *testing.T) {
 	for text, want := range map[string]string{
 		"Allocated":                               "Allocated",

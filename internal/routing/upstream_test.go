@@ -20,11 +20,9 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// The tests of this file run Kubernetes' own functions beside ours. Where the two
-// differ on purpose, the test says why.
+// The tests of this file compare our decisions with Kubernetes' own functions. Intended differences have a reason.
 
-// drawNodes makes nodes that may lack a zone, CPU, or readiness, or run the control
-// plane.
+// drawNodes makes nodes that may lack a zone, CPU or readiness, or run the control plane.
 func drawNodes(t *rapid.T, zones []string) []*corev1.Node {
 	var nodes []*corev1.Node
 	odd := rapid.IntRange(0, 5).Draw(t, "odd nodes") == 0
@@ -49,9 +47,8 @@ func drawNodes(t *rapid.T, zones []string) []*corev1.Node {
 	return nodes
 }
 
-// drawSlices makes slices whose endpoints say whether they are ready: one that does
-// not counts as not ready in Auto and as ready in every proxy, so that it is ready
-// here.
+// drawSlices makes slices whose endpoints all have the condition ready. Without it, upstream's Auto takes an endpoint for
+// unready, but every proxy and our code take it for ready.
 func drawSlices(t *rapid.T, zones []string) []*discoveryv1.EndpointSlice {
 	var texts []string
 	lost := rapid.IntRange(0, 9).Draw(t, "lost zones") == 0
@@ -132,7 +129,7 @@ func autoAgrees(t *rapid.T) {
 
 	in := inputOf(routedService(mode, "Auto"), nodes, eps)
 	in.Settings.TakeOverAuto = true
-	d := decided(t, in)
+	d := mustDecide(t, in)
 	outcome := d.Families[0].Outcome
 	ours := applyStep(eps, d.Hints().Next(eps, false))
 
@@ -147,8 +144,8 @@ func autoAgrees(t *rapid.T) {
 		want, known := reasons[outcome.Rule]
 		switch {
 		case outcome.Rule == allocate.RuleNoEndpoints:
-			// Without nodes upstream complains of those first. That no endpoint is
-			// ready is what its user can do something about.
+			// Without nodes, upstream reports the nodes first. Ours reports that no endpoint is ready, which its user can
+			// change.
 		case !known || !strings.HasPrefix(event.Message, want):
 			t.Fatalf("upstream: %q; ours: rule %s, which is %q", event.Message, outcome.Rule, want)
 		}
@@ -158,7 +155,7 @@ func autoAgrees(t *rapid.T) {
 		return
 	}
 	upstreamAccepts(t, nodes, ours)
-	// Ties go by the order of a map upstream, and by name here: one endpoint either way.
+	// Upstream breaks ties by the order of a map, and ours by name: a difference of one endpoint.
 	got, want := hintsByZone(ours), hintsByZone(theirs)
 	for zone := range want {
 		if capacityOf(in, zone) == 0 || upstreamIsShort(nodes, theirs) {
@@ -172,7 +169,7 @@ func autoAgrees(t *rapid.T) {
 	}
 }
 
-// capacityOf is the CPU of a zone.
+// capacityOf returns the CPU of a zone.
 func capacityOf(in Input, zone string) float64 {
 	for _, z := range in.Cluster.Region(intent.AutoCapacity(), nil).Zones {
 		if z.Name == zone {
@@ -182,9 +179,8 @@ func capacityOf(in Input, zone string) float64 {
 	return 0
 }
 
-// upstreamAccepts has upstream look at hints as if they were its own of before. It
-// keeps them if no zone has more than the most that it may have, and overloads none
-// if each has the least that it needs.
+// upstreamAccepts expects upstream to keep our hints, as if it had written them before: no zone exceeds its maximum, and
+// each has its minimum.
 func upstreamAccepts(t *rapid.T, nodes []*corev1.Node, eps []*discoveryv1.EndpointSlice) {
 	t.Helper()
 	if upstreamIsShort(nodes, eps) {
@@ -200,9 +196,8 @@ func upstreamAccepts(t *rapid.T, nodes []*corev1.Node, eps []*discoveryv1.Endpoi
 	}
 }
 
-// upstreamIsShort reports whether upstream finds a zone below its minimum. It can happen with its own hints: where the
-// surplus of others comes in halves it leaves a zone short, and no zone uses its endpoints in zones without nodes. Ours
-// repairs both.
+// upstreamIsShort reports whether upstream finds a zone below its minimum. Its own hints can have that: it does not
+// combine fractions that several zones can spare, and leaves endpoints in zones without nodes unused. Ours repairs both.
 func upstreamIsShort(nodes []*corev1.Node, eps []*discoveryv1.EndpointSlice) bool {
 	cache := topologycache.NewTopologyCache()
 	cache.SetNodes(logr.Discard(), copiesOf(nodes))

@@ -13,8 +13,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// pool makes a ready node of a zone with so many cores, GiB and pods, labelled
-// pool=NAME.
+// pool returns a ready node with size cores, GiB and pods, and with a label for its pool.
 func pool(name, zone string, size int, of string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
@@ -39,7 +38,7 @@ func pools() *intent.Cluster {
 	})
 }
 
-// capacitiesOf are the zones' capacities as in "a=1 b=2".
+// capacitiesOf returns the capacities of zones as in "a=1 b=2".
 func capacitiesOf(region allocate.Region) string {
 	var words []string
 	for _, zone := range region.Zones {
@@ -75,7 +74,7 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-// An expression that fails where it is used is as if nodes were counted.
+// An expression that fails is replaced by the number of nodes.
 func TestFallsBackToNodes(t *testing.T) {
 	for expression, want := range map[string]string{
 		"0.0 - zone.cpu":                    `zone "a": the result is -6; it must be from 0 to 1e+15`,
@@ -110,7 +109,7 @@ func TestFallsBackToNodes(t *testing.T) {
 	}
 }
 
-// nested is an expression that goes through a list within itself so many times.
+// nested returns an expression with nested loops over a list, depth levels deep.
 func nested(list string, depth int) string {
 	body := "1"
 	for i := range depth {
@@ -119,7 +118,7 @@ func nested(list string, depth int) string {
 	return body
 }
 
-// An expression that admission accepts fails only for certain zones.
+// An expression that passes Check fails only for some zones.
 func TestCheck(t *testing.T) {
 	for expression, fine := range map[string]bool{
 		"zone.cpu + 2.0 * zone.nodes":  true,
@@ -141,7 +140,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A memory does not grow for ever.
 func TestMemoryIsLimited(t *testing.T) {
 	m := newMemory(3)
 	for i := range 100 {
@@ -153,8 +151,7 @@ func TestMemoryIsLimited(t *testing.T) {
 	}
 }
 
-// As many expressions as the memory has room for are computed once, however many views of the nodes are
-// made beside them.
+// Expressions up to the size of the memory are computed once. Views of nodes do not displace them.
 func TestExpressionsAreComputedOnce(t *testing.T) {
 	computed := 0
 	counting := tools()

@@ -10,8 +10,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// FuzzExpression computes the capacity of zones by anything: each is a number that a plan can be made with, and
-// the same the next time, or there is a reason, which also Check gives unless it depends on the zones.
+// Any expression gives the same usable capacities each time, or an error. Check gives the error, too, unless it depends
+// on the zones.
 func FuzzExpression(f *testing.F) {
 	for _, expression := range []string{
 		"zone.cpu + 2.0 * zone.nodes", "1", "0.0 / 0.0", "-1", "zone.name.matches('^a.*') ? 1 : 2", "math.least(zone.cpu, 4.0)",

@@ -90,8 +90,7 @@ func TestCompareMeasuresAllByTheSameTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	auto := c.Options[1]
-	// By CPU zone-c should have 6 of 12 endpoints; by nodes that is half as loaded as
-	// the others.
+	// By CPU, zone-c should have 6 of 12 endpoints. By nodes, its load is then half that of the others.
 	if sizes := groupSizes(auto.Plan); sizes != "3 3 6" {
 		t.Fatalf("auto made groups of %s, want 3 3 6", sizes)
 	}
@@ -224,7 +223,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// Following the advice has the promised result.
+// After the advised change, the score is the promised one.
 func TestAdviceKeepsItsPromises(t *testing.T) {
 	for a := range 9 {
 		for b := range 9 {

@@ -69,7 +69,6 @@ func TestTrafficFromOneZone(t *testing.T) {
 	}
 }
 
-// The link of each limit leads to a section.
 func TestLimitsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/concepts/routing.md")
 	if err != nil {

@@ -52,7 +52,7 @@ func TestOutcomesGolden(t *testing.T) {
 	for _, outcome := range outcomes() {
 		brief := Brief(outcome)
 		text.WriteString(Outcome(outcome) + "\n  " + brief + "\n")
-		// Other numbers are no other words.
+		// Conditions have these words, so numbers must not change them.
 		outcome.Endpoints, outcome.Minimum, outcome.Zone = 70, 80, "c"
 		outcome.Figures.Overload += 0.01
 		if other := Brief(outcome); other != brief {
@@ -82,7 +82,7 @@ func TestEveryRuleHasASentence(t *testing.T) {
 	}
 }
 
-// declaredRules are the constants of type Rule by name.
+// declaredRules returns the constants of type Rule by name.
 func declaredRules(t *testing.T) map[string]allocate.Rule {
 	t.Helper()
 	files, err := filepath.Glob("../../allocate/*.go")

@@ -11,9 +11,9 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// The choices of nodes are in the figures, the loads and the sentences of every option with tiers within zones. They
-// are in no advice, which does not know the nodes of its pods.
-func TestCompareKnowsWhatNodesDo(t *testing.T) {
+// Options with tiers finer than zones include the choices of nodes in figures, loads and sentences. Advice does not,
+// because the nodes of its pods are unknown.
+func TestCompareIncludesNodeChoices(t *testing.T) {
 	q := Question{
 		Region: allocate.Region{Zones: []allocate.Zone{{Name: "a", Capacity: 2, Endpoints: 8}, {Name: "b", Capacity: 2, Endpoints: 8}}},
 		Asked: allocate.Intent{
@@ -39,7 +39,7 @@ func TestCompareKnowsWhatNodesDo(t *testing.T) {
 	if got := Skips(asked); len(got) != 1 || !strings.HasPrefix(got[0], "a-1 holds 2 of 16 endpoints and 25 % of the traffic: it would load them to 2 times") {
 		t.Errorf("skips %q", got)
 	}
-	// a-1 spreads its quarter over the eight of its zone, and a-2 keeps its own.
+	// a-1 spreads its quarter over the eight endpoints of its zone, and a-2 uses its own.
 	if got := plaintext.Percent(asked.Figures.Overload); got != "16.7 %" || plaintext.Percent(asked.Outcome.Figures.Overload) != got {
 		t.Errorf("overload %s", got)
 	}

@@ -10,8 +10,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// FuzzMarks reads the annotation of a group: whatever it is, the plan that is read back names no consumer and no endpoint that the
-// group does not have, and what is written is read as it was meant.
+// Any annotation of a group gives a plan with consumers and endpoints of the group only. Written marks read back
+// unchanged.
 func FuzzMarks(f *testing.F) {
 	for _, text := range []string{
 		"", "{", "[]", `{"leaving":{"a":"2026-01-02T15:04:05Z"},"extra":["b"]}`, `{"arrived":{"2026-01-02T15:04:05.5Z":["10.1.0.1"],"x":["10.1.0.2"]}}`,

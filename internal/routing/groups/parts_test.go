@@ -9,8 +9,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// An address is of the pod that has it by now, in whatever order slices name both. Where a Service publishes addresses that
-// are not ready, a pod that goes is ready, too.
+// If two pods in slices have one address, the pod that has it now counts, in any order. A terminating pod may be ready,
+// too, if the Service publishes addresses that are not ready.
 func TestAddressOfTwoPods(t *testing.T) {
 	conditions := func(ready, serving, terminating bool) discoveryv1.EndpointConditions {
 		return discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating}

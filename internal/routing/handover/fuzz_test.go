@@ -10,8 +10,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// FuzzReady reads what the Lease of a node's proxy says, which who has the credentials of the node can write: only a version
-// that the API could have given, and that is not before the group's, hands a Service over, and what is excepted does not.
+// Anyone with the credentials of a node can write its proxy's Lease. Only a valid resource version that is not older than
+// the group's makes the proxy ready, and not for excepted Services.
 func FuzzReady(f *testing.F) {
 	for _, words := range []string{"7", "8", "07", "-1", "", "9999999999999999999999999", "1e3", " 7"} {
 		f.Add(words, "", "")

@@ -11,7 +11,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// groupAt is a group as far as a hand-over looks at it.
+// groupAt returns a group with the fields that a hand-over reads.
 func groupAt(version string, notFor ...string) *v1alpha1.EndpointGroup {
 	g := &v1alpha1.EndpointGroup{ObjectMeta: metav1.ObjectMeta{Name: "web-" + version, ResourceVersion: version, Labels: map[string]string{}}}
 	for _, zone := range notFor {
@@ -25,7 +25,6 @@ func TestHandOverNext(t *testing.T) {
 	fresh, stale := now.Add(-44*time.Second), now.Add(-45*time.Second)
 	groups := []*v1alpha1.EndpointGroup{groupAt("98", "b"), groupAt("101", "a")}
 	ready := []NodeProxy{{"a1", "a", fresh, "98", "", time.Time{}, time.Time{}}, {"b1", "b", fresh, "101", "", time.Time{}, time.Time{}}}
-	// Written groups, of a Service that some proxies are ready for and others may not be.
 	taking := func(others ...NodeProxy) State {
 		return State{Wanted: true, Groups: groups, Written: true, Proxies: append(others, ready...)}
 	}

@@ -11,8 +11,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// FuzzHeld reads the annotation of a slice, which tenants who write slices can write: it can keep no zone for an
-// endpoint that the slice does not hint, and what the controller writes is read as it was meant.
+// Tenants can write the annotation of a slice. It cannot hold a zone that the hints of the endpoint lack. What the
+// controller writes is read back unchanged.
 func FuzzHeld(f *testing.F) {
 	for _, text := range []string{`{"a,b":["10.1.0.1"]}`, `{"a":["10.1.0.1","10.1.0.2"],"b":["10.1.0.1"]}`, `{"":[""]}`, `{"a":null}`, "{", `[]`, `{"a":[1]}`} {
 		f.Add(text, "a")

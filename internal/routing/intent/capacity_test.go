@@ -16,8 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// pool makes a ready node of a zone with so many cores, GiB and pods, labelled
-// pool=NAME.
+// pool returns a ready node with size cores, GiB and pods, and with a label for its pool.
 func pool(name, zone string, size int, of string) *corev1.Node {
 	n := aNode(name, zone, "north", fmt.Sprint(size))
 	n.Labels["pool"] = of
@@ -35,7 +34,7 @@ func pools() *Cluster {
 	})
 }
 
-// capacitiesOf are the zones' capacities as in "a=1 b=2".
+// capacitiesOf returns the capacities of zones as in "a=1 b=2".
 func capacitiesOf(region allocate.Region) string {
 	var words []string
 	for _, zone := range region.Zones {
@@ -44,7 +43,7 @@ func capacitiesOf(region allocate.Region) string {
 	return strings.Join(words, " ")
 }
 
-// A cache lists nodes in any order. What is compared bit by bit must not depend on it.
+// A cache lists nodes in any order. Capacities are compared bit by bit, so they must not depend on it.
 func TestCapacityHasNoOrderOfNodes(t *testing.T) {
 	var nodes []*corev1.Node
 	for i, cpu := range []string{"3920m", "1930m", "7910m", "3920m", "1930m", "7910m", "3920m", "1930m", "7910m"} {
@@ -126,7 +125,7 @@ func byCores(expression string, zones []Zone) (map[string]float64, error) {
 	return capacities, nil
 }
 
-// An expression that cannot be computed is as if nodes were counted.
+// An expression that fails is replaced by the number of nodes.
 func TestCapacityByExpression(t *testing.T) {
 	capacity := func(expression string) Capacity {
 		return Capacity{Type: CapacityExpression, Expression: expression, NodeSelector: "pool=web"}
@@ -151,11 +150,10 @@ func TestCapacityByExpression(t *testing.T) {
 	}
 }
 
-// A zone's share is divided among its nodes that count: by CPU where that is the
-// capacity, and evenly where it is their number or an expression's.
+// The counted nodes of a zone divide its share: by CPU if that is the capacity, and evenly otherwise.
 func TestSharesOfNodes(t *testing.T) {
 	nodes := []*corev1.Node{
-		aNode("b-1", "b", "", "4"), aNode("a-2", "a", "", "1", "web"), aNode("a-1", "a", "", "3", "web"), ofMasters("c-1", "c", "", "4", v1alpha1.LabelControlPlane),
+		aNode("b-1", "b", "", "4"), aNode("a-2", "a", "", "1", "web"), aNode("a-1", "a", "", "3", "web"), controlPlaneNode("c-1", "c", "", "4", v1alpha1.LabelControlPlane),
 	}
 	for _, test := range []struct {
 		name     string

@@ -45,8 +45,8 @@ func tainted(n *corev1.Node, effect corev1.TaintEffect, keys ...string) *corev1.
 	return n
 }
 
-// ofMasters is a node of the control plane that takes no other pods.
-func ofMasters(name, zone, region, cpu, label string) *corev1.Node {
+// controlPlaneNode returns a node of the control plane that takes no other pods.
+func controlPlaneNode(name, zone, region, cpu, label string) *corev1.Node {
 	return tainted(aNode(name, zone, region, cpu, label), corev1.TaintEffectNoSchedule, label)
 }
 
@@ -68,8 +68,8 @@ func TestClusterRegion(t *testing.T) {
 		notReady(aNode("a3", "a", "north", "8"), corev1.ConditionFalse),
 		notReady(aNode("a4", "a", "north", "8"), corev1.ConditionUnknown),
 		silent(aNode("a5", "a", "north", "8")),
-		ofMasters("m1", "a", "north", "8", "node-role.kubernetes.io/control-plane"),
-		ofMasters("m2", "m", "south", "8", "node-role.kubernetes.io/master"),
+		controlPlaneNode("m1", "a", "north", "8", "node-role.kubernetes.io/control-plane"),
+		controlPlaneNode("m2", "m", "south", "8", "node-role.kubernetes.io/master"),
 		aNode("x2", "", "", "4"),
 		aNode("x1", "", "north", ""),
 		aNode("c1", "c", "", ""),
@@ -116,8 +116,8 @@ func TestClusterRegion(t *testing.T) {
 	}
 }
 
-// In a small cluster pods run on the nodes of the control plane, too: what keeps them off
-// is a taint, not the label. Kubernetes' own heuristic goes by the label.
+// In a small cluster, pods run on nodes of the control plane, too. A taint keeps pods away, not the label. Kubernetes' own
+// heuristic uses the label.
 func TestClusterCountsControlPlaneThatTakesPods(t *testing.T) {
 	const label, formerly = "node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"
 	noSchedule, noExecute := corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute
@@ -160,8 +160,8 @@ func TestClusterCountsControlPlaneThatTakesPods(t *testing.T) {
 	}
 }
 
-// An endpoint is in the region of its zone where its node does not say it: for the plan, for
-// nodes and for groups alike, whatever endpoint comes first and whether nodes are ready.
+// An endpoint whose node has no region is in the region of its zone. The order of endpoints and the readiness of nodes do
+// not matter.
 func TestRegionOfZone(t *testing.T) {
 	down := func(name, zone, region string) *corev1.Node {
 		return notReady(aNode(name, zone, region, ""), corev1.ConditionFalse)

@@ -16,7 +16,7 @@ func aSlice(name string, family discoveryv1.AddressType, endpoints ...discoveryv
 	}
 }
 
-// anEndpoint is on a node; ready is nil if the endpoint does not say.
+// anEndpoint returns an endpoint on a node. Its ready condition may be nil.
 func anEndpoint(address, node, zone string, ready *bool) discoveryv1.Endpoint {
 	e := discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: ready}}
 	if node != "" {
@@ -28,7 +28,6 @@ func anEndpoint(address, node, zone string, ready *bool) discoveryv1.Endpoint {
 	return e
 }
 
-// terminating is an endpoint that is about to go.
 func terminating(e discoveryv1.Endpoint) discoveryv1.Endpoint {
 	e.Conditions.Terminating = new(true)
 	return e
@@ -37,7 +36,7 @@ func terminating(e discoveryv1.Endpoint) discoveryv1.Endpoint {
 func TestSliceEndpoints(t *testing.T) {
 	yes, no := true, false
 	cluster := NewCluster([]*corev1.Node{
-		aNode("a1", "a", "", "1"), aNode("b1", "b", "", "1"), ofMasters("m1", "a", "", "1", "node-role.kubernetes.io/master"),
+		aNode("a1", "a", "", "1"), aNode("b1", "b", "", "1"), controlPlaneNode("m1", "a", "", "1", "node-role.kubernetes.io/master"),
 	})
 	pod := anEndpoint("10.0.0.9", "a1", "a", &yes)
 	pod.TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "web-9"}
@@ -139,7 +138,7 @@ func TestSliceEndpoints(t *testing.T) {
 	}
 }
 
-// aPod is running and ready.
+// aPod returns a running, ready pod.
 func aPod(name, node string, ips ...string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"app": "web"}},

@@ -24,7 +24,7 @@ func TestRequestOfClusterPolicies(t *testing.T) { compare(t, "clusterpolicies", 
 
 func TestRequestOfHeadlessServices(t *testing.T) { compare(t, "headless", 18, asked(t)) }
 
-// A policy that a Service names is part of its own settings. One that selects it is not, and has no effect where it is
+// A policy that a Service names is part of its settings. A policy that selects it is not, and has no effect if it is
 // impossible.
 func TestImpossible(t *testing.T) { compare(t, "faults", 22, asked(t)) }
 
@@ -40,10 +40,9 @@ type question struct {
 	GivesNames      bool                             `json:"givesNames"`
 }
 
-// compare goes through the questions of a file and compares the answers with what the file says
-// above each: after the name of the case there is a line of comment for each line of the answer.
-// A file with fewer than least cases has lost some.
-// Services are named web in the namespace shop and labelled app=web, unless they say otherwise.
+// compare answers the questions of a file, and compares each answer with the comment above the question: the name of the
+// case, then the lines of the answer. The file must have at least least cases. Services are named web in namespace shop
+// and labelled app=web, unless the file has other values.
 func compare(t *testing.T, file string, least int, answer func(question) []string) {
 	t.Helper()
 	path := filepath.Join("testdata", "requests", file+".yaml")
@@ -152,7 +151,7 @@ func describe(r Request) []string {
 	return lines
 }
 
-// readPolicy says what a policy asks for.
+// readPolicy describes a policy.
 func readPolicy(q question) []string {
 	read := ReadPolicy(q.Policies[0])
 	return describe(Request{Intent: read.Intent, Approach: read.Approach, Capacity: read.Capacity, Warnings: read.Faults})

@@ -14,8 +14,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// FuzzRequestOf writes anything on a Service and into a policy that is for it: the
-// request is one that a plan can be made for.
+// Any Service and policy give a request that can be planned.
 func FuzzRequestOf(f *testing.F) {
 	f.Add("same-zone=Prefer same-node=Require", "", "", "", "", "", int32(0))
 	f.Add("keys=kubernetes.io/hostname,* proxy=true external=Local", "", "", "", "", "", int32(0))
@@ -63,7 +62,7 @@ func FuzzRequestOf(f *testing.F) {
 				t.Fatalf("an empty warning among %q", request.Warnings)
 			}
 		}
-		// They are shown in terminals.
+		// Terminals show them.
 		for _, text := range append(request.Warnings, request.Source, request.Declined, request.Hides, request.NoPlan) {
 			if strings.ContainsFunc(text, unicode.IsControl) {
 				t.Fatalf("a text for people is %q", text)
@@ -80,7 +79,7 @@ func FuzzRequestOf(f *testing.F) {
 	})
 }
 
-// selecting is a policy for the Service that service makes.
+// selecting returns a policy that selects the Service of the helper service.
 func selecting(name string) *v1alpha1.RoutingPolicy {
 	p := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 	p.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}

@@ -79,7 +79,6 @@ func TestRequestOfServicesWithoutAPlan(t *testing.T) {
 	}
 }
 
-// Vicinity plans for Auto if its administrator says so.
 func TestRequestOfTakesOverAuto(t *testing.T) {
 	for _, written := range []string{"mode=Auto", "hints=auto"} {
 		got := RequestOf(service(written), nil, Options{TakeOverAuto: true})
@@ -92,8 +91,7 @@ func TestRequestOfTakesOverAuto(t *testing.T) {
 	}
 }
 
-// The manifest is one that users of Gardener have: the annotation for clusters that
-// know no better, and the label.
+// Users of Gardener have manifests with the label, and with the annotation for clusters that do not know the label.
 func TestRequestOfGardenersManifest(t *testing.T) {
 	got := RequestOf(&corev1.Service{ObjectMeta: metav1.ObjectMeta{
 		Namespace:   "shoot--garden--local",

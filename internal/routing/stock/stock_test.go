@@ -16,9 +16,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing/kubeproxy"
 )
 
-// stockSlice reads endpoints such as "1@a zones=a,b nodes=n1 !ready serving
-// terminating": the last byte of the address, the zone, hints and conditions.
-// Conditions that are not named are nil.
+// stockSlice reads endpoints such as "1@a zones=a,b nodes=n1 !ready serving terminating": the last byte of the address, the
+// zone, hints and conditions. Other conditions are nil.
 func stockSlice(name, port string, endpoints ...string) *discoveryv1.EndpointSlice {
 	number, protocol := int32(8080), corev1.ProtocolTCP
 	slice := &discoveryv1.EndpointSlice{
@@ -67,7 +66,7 @@ func stockInput(text string) discoveryv1.Endpoint {
 	return e
 }
 
-// lastBytes are the endpoints' addresses without what all have in common.
+// lastBytes returns the last bytes of the endpoints' addresses.
 func lastBytes(endpoints []Endpoint) string {
 	var parts []string
 	for _, e := range endpoints {

@@ -11,8 +11,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/admission"
 )
 
-// Those who write slices beside Kubernetes' own controller know nothing of the label that
-// the routing controller has put on them. It stays, and the hints with it.
+// Other writers of slices do not know the label that the routing controller adds. The webhook keeps it, and the hints.
 func TestForeignSlices(t *testing.T) {
 	by := func(manager string) func(*discoveryv1.EndpointSlice) {
 		return func(s *discoveryv1.EndpointSlice) {

@@ -52,7 +52,6 @@ func (k *known) List(_ context.Context, list client.ObjectList, options ...clien
 	return k.err
 }
 
-// testHandler is a handler with metrics of its own.
 func testHandler(t testing.TB, s client.Reader) (http.Handler, *prometheus.Registry) {
 	return chosenHandler(t, s, intent.Exclusion{Own: "vicinity-system", Namespaces: intent.DefaultExcluded()})
 }
@@ -67,7 +66,7 @@ func chosenHandler(t testing.TB, s client.Reader, alone intent.Exclusion) (http.
 	return admission.New(newJudge(o, s), admissionOptions(o)), registry
 }
 
-// results are the requests counted, by result.
+// results returns the number of requests by result.
 func results(t testing.TB, registry *prometheus.Registry) map[string]int {
 	t.Helper()
 	families, err := registry.Gather()
@@ -90,9 +89,8 @@ func results(t testing.TB, registry *prometheus.Registry) map[string]int {
 	return counted
 }
 
-// ep is an endpoint, hinted to the zones that are given after a greater-than sign:
-// "10.0.0.1 a >a,b". The node is that of the zone. Before the address stands a ! for
-// one that is not ready.
+// ep reads an endpoint such as "10.0.0.1 a >a,b": its address and zone, and after ">" its hinted zones. The node follows
+// from the zone. A "!" before the address makes the endpoint unready.
 func ep(text string) discoveryv1.Endpoint {
 	place, hints, hinted := strings.Cut(text, " >")
 	address, zone, zoned := strings.Cut(place, " ")
@@ -120,7 +118,7 @@ func ep(text string) discoveryv1.Endpoint {
 	return e
 }
 
-// aSlice is a slice of a routed Service.
+// aSlice returns a slice of a routed Service.
 func aSlice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 	port, protocol, written := int32(8080), corev1.ProtocolTCP, metav1.Unix(1_700_000_000, 0)
 	s := &discoveryv1.EndpointSlice{
@@ -146,7 +144,7 @@ func aSlice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// ask is a request in the making.
+// ask describes an admission request.
 type ask struct {
 	operation      admissionv1.Operation
 	user           string
@@ -184,7 +182,7 @@ func (a ask) review(t testing.TB) []byte {
 	return text
 }
 
-// answer sends a review and returns the patch. Whatever it was, it is allowed.
+// answer sends a review, expects it to be allowed, and returns the patch.
 func answer(t testing.TB, h http.Handler, review []byte) []byte {
 	t.Helper()
 	recorder := httptest.NewRecorder()
@@ -202,7 +200,7 @@ func answer(t testing.TB, h http.Handler, review []byte) []byte {
 	return got.Response.Patch
 }
 
-// patched is an object with a patch.
+// patched applies a patch to an object.
 func patched(t testing.TB, object, patch []byte) []byte {
 	t.Helper()
 	if patch == nil {
@@ -233,7 +231,7 @@ func admitted(t testing.TB, h http.Handler, a ask) *discoveryv1.EndpointSlice {
 	return &got
 }
 
-// hintsOf are the hints of all endpoints as ep takes them, "-" for none.
+// hintsOf returns the hints of all endpoints in the form of ep, "-" for none.
 func hintsOf(s *discoveryv1.EndpointSlice) string {
 	var texts []string
 	for _, e := range s.Endpoints {
@@ -254,8 +252,7 @@ func hintsOf(s *discoveryv1.EndpointSlice) string {
 	return strings.Join(texts, " ")
 }
 
-// rewritten is a slice as upstream writes it: at another time, with no hints, with
-// fields that it owns anew.
+// rewritten returns a slice as upstream rewrites it: without hints, and with a new time in its managed fields.
 func rewritten(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	s = s.DeepCopy()
 	s.Annotations = map[string]string{}
@@ -448,8 +445,7 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// A field that this version of the API does not know stays as it is written, and so does who
-// wrote it.
+// A field that this version of the API does not know stays, and so does its manager.
 func TestUnknownFieldsStay(t *testing.T) {
 	stored := aSlice("cart-1", "10.0.0.1 a >a,b")
 	var object []byte

@@ -55,7 +55,7 @@ func (r reader) List(_ context.Context, list client.ObjectList, options ...clien
 	return r.err
 }
 
-// of makes a Service from lines of annotations, as a review has it: without namespace.
+// of returns a Service with annotations, without a namespace as in a review.
 func of(lines ...string) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{}}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}
 	for _, line := range lines {
@@ -81,7 +81,7 @@ func headless(s *corev1.Service) {
 	s.Spec.ClusterIP, s.Spec.Selector = corev1.ClusterIPNone, map[string]string{"app": "web"}
 }
 
-// early has a headless Service publish addresses that are not ready.
+// early makes a Service headless, with addresses that are published before they are ready.
 func early(s *corev1.Service) {
 	headless(s)
 	s.Spec.PublishNotReadyAddresses = true
@@ -130,7 +130,7 @@ func TestJudge(t *testing.T) {
 			faults: []string{`annotation vicinity.dev/topology-keys: "zone,*" cannot be together`},
 		},
 		{
-			// It was written while the webhook was away.
+			// It was written while the webhook was down.
 			name: "impossible already", stored: of(keys + "*,zone"), object: of(keys+"*,zone", "other=x"),
 			warnings: []string{`annotation vicinity.dev/topology-keys: topology keys: "*" is key 1 of 2`},
 		},
@@ -150,8 +150,8 @@ func TestJudge(t *testing.T) {
 			j := judge{objects: reader{policies: []v1alpha1.RoutingPolicy{racks, weighted}}}
 			before := test.object.DeepCopy()
 			verdict, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: test.object, Stored: test.stored, Namespace: "shop"})
-			begin(t, "faults", verdict.Faults, test.faults)
-			begin(t, "warnings", verdict.Warnings, test.warnings)
+			expectPrefixes(t, "faults", verdict.Faults, test.faults)
+			expectPrefixes(t, "warnings", verdict.Warnings, test.warnings)
 			if err != nil {
 				t.Error(err)
 			}
@@ -162,8 +162,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// begin compares how sentences begin.
-func begin(t *testing.T, what string, got, want []string) {
+// expectPrefixes expects sentences that start with the wanted texts.
+func expectPrefixes(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	if !slices.EqualFunc(got, want, strings.HasPrefix) {
 		t.Errorf("%s %q, want %q", what, got, want)
@@ -183,7 +183,7 @@ func TestJudgeWithoutPolicies(t *testing.T) {
 	}
 }
 
-// A policy of the cluster counts where it chooses the namespace.
+// A ClusterRoutingPolicy counts in the namespaces that it selects.
 func TestJudgeByClusterPolicy(t *testing.T) {
 	hard := v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "hard"}}
 	hard.Spec.Mode = v1alpha1.Require
@@ -194,15 +194,14 @@ func TestJudgeByClusterPolicy(t *testing.T) {
 		hard.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"near": label}}
 		j := judge{objects: reader{defaults: []v1alpha1.ClusterRoutingPolicy{hard}}}
 		verdict, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of("vicinity.dev/proxy=false"), Namespace: "shop"})
-		begin(t, "warnings", verdict.Warnings, want)
+		expectPrefixes(t, "warnings", verdict.Warnings, want)
 		if err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// TestSwitchedOff warns of what has no effect in a cluster whose administrator has switched
-// a delivery off.
+// Settings without effect are warned of if the administrator has switched a delivery off.
 func TestSwitchedOff(t *testing.T) {
 	const prefer, require, none = sameZone + "Prefer", sameZone + "Require", "headless=yes"
 	const hintsOff, groupsOff = "has no effect: delivery by hints is switched off", "annotation vicinity.dev/proxy has no effect: delivery by groups is switched off"
