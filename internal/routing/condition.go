@@ -19,7 +19,8 @@ const maxMessage = 1000
 const hintsLost = "the hints do not stay: another webhook or controller removes them, or Vicinity's webhook for EndpointSlices is not served"
 
 // IsReported reports whether the decision gets a condition. A Service that asks for nothing gets none, nor one that a
-// selecting policy does not apply to: each write to a Service wakes all proxies, and a policy may select a whole cluster.
+// selecting policy does not apply to: each write to a Service wakes all proxies, and a policy may select a whole
+// cluster.
 func (d Decision) IsReported() bool {
 	return d.Delivery != allocate.DeliveryNone || len(d.Request.Warnings) > d.Request.SelectedWarnings || len(d.Notes) > d.unreported ||
 		d.Request.NoPlan != "" && d.Request.Source != "" && !d.Request.Selected && (!d.Request.Headless || !d.Request.AsksNothing())
@@ -59,14 +60,14 @@ func (d Decision) Condition() metav1.Condition {
 			condition.Status = metav1.ConditionTrue
 		}
 		if allocated && d.Request.Headless {
-			sentences = append(sentences, answered)
+			sentences = append(sentences, deliveredToDNS)
 		}
 		if condition.Status == metav1.ConditionTrue && inForce.leavesZones() {
-			sentences = append(sentences, unreached)
+			sentences = append(sentences, someUnreached)
 		}
 	}
 	sentences = slices.Concat(sentences, d.Notes, d.Request.Warnings)
-	condition.Reason, condition.Message = reason.String(), cut(strings.Join(sentences, ". "))
+	condition.Reason, condition.Message = reason.String(), truncate(strings.Join(sentences, ". "))
 	return condition
 }
 
@@ -74,9 +75,9 @@ const awaitsProxy = "vicinity-proxy does not serve the Service yet, and hints ca
 
 const awaitsProxyAlone = "vicinity-proxy does not serve the Service yet, and " + intent.HintsAreOff + ": until then all zones use all endpoints"
 
-const answered = "delivered to DNS servers: vicinity-dns follows the plan; other servers give all endpoints to every client"
+const deliveredToDNS = "delivered to DNS servers: vicinity-dns follows the plan; other servers give all endpoints to every client"
 
-const unreached = "some zones reach no endpoint, because the requirement allows no farther one"
+const someUnreached = "some zones reach no endpoint, because the requirement allows no farther one"
 
 func (d Decision) leavesZones() bool {
 	return slices.ContainsFunc(d.Families, func(f FamilyDecision) bool {
@@ -107,31 +108,31 @@ func (d Decision) states() (states []FamilyState, outcomes []string, allocated b
 	return states, outcomes, allocated
 }
 
-// with adds a trouble to the condition, which is false then.
-func (t Trouble) with(condition metav1.Condition, sentence string) metav1.Condition {
+// addTo adds a trouble to the condition, which is false then.
+func (t Trouble) addTo(condition metav1.Condition, sentence string) metav1.Condition {
 	condition.Status = metav1.ConditionFalse
 	condition.Reason += "," + string(t)
-	condition.Message = cut(strings.TrimSuffix(sentence+". "+condition.Message, ". "))
+	condition.Message = truncate(strings.TrimSuffix(sentence+". "+condition.Message, ". "))
 	return condition
 }
 
 // WithHintsLost changes the condition to say that hints do not stay.
 func WithHintsLost(condition metav1.Condition) metav1.Condition {
-	return TroubleHintsLost.with(condition, hintsLost)
+	return TroubleHintsLost.addTo(condition, hintsLost)
 }
 
 // LostHints reports whether the Service's condition says that hints did not stay.
-func LostHints(service *corev1.Service) bool { return TroubleHintsLost.of(service) }
+func LostHints(service *corev1.Service) bool { return TroubleHintsLost.isOn(service) }
 
 // WithNotWritten changes the condition to say that the decision cannot be written.
 func WithNotWritten(condition metav1.Condition, cause error) metav1.Condition {
-	return TroubleNotWritten.with(condition, "the decision cannot be written: "+strings.TrimSuffix(cause.Error(), "."))
+	return TroubleNotWritten.addTo(condition, "the decision cannot be written: "+strings.TrimSuffix(cause.Error(), "."))
 }
 
 // NotWritten reports whether the Service's condition says that the decision could not be written.
-func NotWritten(service *corev1.Service) bool { return TroubleNotWritten.of(service) }
+func NotWritten(service *corev1.Service) bool { return TroubleNotWritten.isOn(service) }
 
-func cut(text string) string {
+func truncate(text string) string {
 	if len(text) <= maxMessage {
 		return text
 	}

@@ -109,8 +109,8 @@ func checkTroubles(t *testing.T, service *corev1.Service, d Decision, got metav1
 	}
 }
 
-// A policy may select Services that it cannot apply to. These get no condition, but the decision has the reason. A Service
-// that names its policy gets a condition.
+// A policy may select Services that it cannot apply to. These get no condition, but the decision has the reason. A
+// Service that names its policy gets a condition.
 func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 	nodes := nodesIn(map[string]int{"a": 1, "b": 1, "c": 1})
 	local := corev1.ServiceInternalTrafficPolicyLocal
@@ -185,11 +185,11 @@ func servedService(annotations ...string) *corev1.Service {
 }
 
 func TestLongMessagesAreCut(t *testing.T) {
-	got := cut(strings.Repeat("zoné ", 400))
+	got := truncate(strings.Repeat("zoné ", 400))
 	if len(got) > maxMessage || !utf8.ValidString(got) || !strings.HasSuffix(got, "...") {
 		t.Errorf("%d bytes: %q", len(got), got[len(got)-20:])
 	}
-	if short := strings.Repeat("x", maxMessage); cut(short) != short {
+	if short := strings.Repeat("x", maxMessage); truncate(short) != short {
 		t.Error("a message that fits is cut")
 	}
 }

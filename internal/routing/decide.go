@@ -117,7 +117,7 @@ func (d *Decision) plan(in Input) error {
 		if d.Delivery == allocate.DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
 			intent.Tiers = zoneLevel(intent.Tiers)
 		}
-		before := previous{state: states.State(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew, anew: slices.Contains(in.anew, family)}
+		before := previous{state: states.State(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew, discarded: slices.Contains(in.discarded, family)}
 		if last := in.Last.family(family); last != nil {
 			before.state = last.Outcome.State
 		} else if d.Delivery == allocate.DeliveryHints && before.state == allocate.Allocated && len(before.assigned) == 0 && len(states.Troubles) == 0 {
@@ -176,8 +176,8 @@ type previous struct {
 	state    allocate.State
 	assigned map[string]allocate.ConsumerSet
 
-	// renew and anew are as in Input.
-	renew, anew bool
+	// renew is Input.Renew. discarded says that the previous plan is not kept.
+	renew, discarded bool
 }
 
 // decide plans for one family.
@@ -187,7 +187,7 @@ func (f *FamilyDecision) decide(planner *allocate.Planner, intent allocate.Inten
 		endpoints[i] = allocate.Endpoint{ID: e.Address, Zone: e.Zone, Assigned: before.assigned[e.Address]}
 	}
 	past := allocate.Previous{State: before.state, Renew: before.renew}
-	if past.State == allocate.Allocated && !before.anew {
+	if past.State == allocate.Allocated && !before.discarded {
 		past.Plan = allocate.Survivors(endpoints)
 	}
 	plan, outcome, err := planner.Allocate(f.Region, intent, past)

@@ -30,13 +30,13 @@ func (d *Decision) planByHints(in Input) error {
 			return err
 		}
 		d.planHints(in)
-		known := len(in.anew)
+		known := len(in.discarded)
 		for i := range d.Families {
-			if f := &d.Families[i]; f.Outcome.Rule == allocate.RuleKept && !f.hints.Wanted && !slices.Contains(in.anew, f.Family) {
-				in.anew = append(in.anew, f.Family)
+			if f := &d.Families[i]; f.Outcome.Rule == allocate.RuleKept && !f.hints.Wanted && !slices.Contains(in.discarded, f.Family) {
+				in.discarded = append(in.discarded, f.Family)
 			}
 		}
-		if len(in.anew) == known {
+		if len(in.discarded) == known {
 			return nil
 		}
 		*d = blank

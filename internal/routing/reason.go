@@ -135,6 +135,6 @@ func reasonOf(service *corev1.Service) Reason {
 	return Reason{}
 }
 
-func (t Trouble) of(service *corev1.Service) bool {
+func (t Trouble) isOn(service *corev1.Service) bool {
 	return slices.Contains(reasonOf(service).Troubles, t)
 }

@@ -40,8 +40,8 @@ type Input struct {
 	// Planner has buffers that successive decisions reuse, one decision at a time. It is optional.
 	Planner *allocate.Planner
 
-	// anew are the families whose previous plan is not kept.
-	anew []corev1.IPFamily
+	// discarded are the families whose previous plan is not kept.
+	discarded []corev1.IPFamily
 }
 
 // Settings are the choices of a cluster's administrator.

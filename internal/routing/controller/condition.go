@@ -14,9 +14,9 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// report writes a changed outcome to the Service's status, with an event. A write to a Service wakes every proxy and
-// Kubernetes' own controller.
-func (s *pass) report(ctx context.Context, d routing.Decision) error {
+// reportOutcome writes a changed outcome to the Service's status, with an event. A write to a Service wakes every proxy
+// and Kubernetes' own controller.
+func (s *pass) reportOutcome(ctx context.Context, d routing.Decision) error {
 	if s.hintsAreUncertain() && !s.record.backoff.isReported() {
 		return nil // seconds later it is known whether they stay
 	}
@@ -29,7 +29,7 @@ func (s *pass) report(ctx context.Context, d routing.Decision) error {
 		if err := shell.RemoveCondition(ctx, s.client, service, v1alpha1.ConditionTopologyRouting); err != nil {
 			return err
 		}
-		s.record.wrote(service, s.now)
+		s.record.noteServiceWrite(service, s.now)
 		s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyNotRouted", "Routing", "Vicinity no longer routes the Service")
 		return nil
 	}
@@ -50,7 +50,7 @@ func (s *pass) writeOutcome(ctx context.Context, d *routing.Decision, after meta
 	if err := shell.WriteCondition(ctx, s.client, service, after); err != nil {
 		return err
 	}
-	s.record.wrote(service, s.now)
+	s.record.noteServiceWrite(service, s.now)
 	kind, reason := eventOf(d, &after)
 	s.recorder.Eventf(s.in.Service, nil, kind, reason, "Routing", "%s", after.Message)
 	return nil

@@ -27,15 +27,15 @@ type groupSync struct {
 	// notes are sentences for the condition, without numbers that change.
 	notes  []string
 	writes int // of objects
-	// given says that another proxy got the Service, so the Service that was read is out of date.
-	given bool
+	// proxyChanged says that another proxy got the Service, so the Service that was read is out of date.
+	proxyChanged bool
 }
 
-// maxGroupSteps bounds the steps of one sync; the next one goes on.
+// maxGroupSteps bounds the steps of one sync. The next sync continues.
 const maxGroupSteps = 8
 
-// group writes the groups of a decision as far as that is safe now. It is waiting if another proxy got the Service.
-func (s *pass) group(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
+// syncGroups writes the groups of a decision as far as that is safe now. It is waiting if another proxy got the Service.
+func (s *pass) syncGroups(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	g := &groupSync{pass: s, d: *d}
 	if err := g.run(ctx); err != nil {
 		return false, err
@@ -43,15 +43,15 @@ func (s *pass) group(ctx context.Context, d *routing.Decision) (waiting bool, er
 	d.Notes = append(d.Notes, g.notes...)
 	s.slices += g.writes
 	if d.Delivery == allocate.DeliveryGroups {
-		s.record.grouped(d)
+		s.record.noteGroupsWritten(d)
 		if g.writes > 0 {
-			s.count(d)
+			s.noteMoved(d)
 		}
 	}
-	if g.given {
+	if g.proxyChanged {
 		s.requeueAfter(shell.BehindWait)
 	}
-	return g.given, nil
+	return g.proxyChanged, nil
 }
 
 func (s *groupSync) run(ctx context.Context) error {
@@ -89,7 +89,7 @@ func (s *groupSync) handOver(ctx context.Context, step handover.Step) error {
 	s.record.handover = step.Memory
 	s.notes = append(s.notes, step.Notes...)
 	s.requeueAfter(step.After)
-	if s.proxies.follow(s.key, step) {
+	if s.proxies.trackService(s.key, step) {
 		s.requeueAfter(time.Millisecond)
 	}
 	switch {
@@ -115,9 +115,9 @@ func (s *groupSync) giveTo(ctx context.Context, proxy string) error {
 	if err := shell.Patch(ctx, s.client, service, shell.SetLabel(s.in.Service, v1alpha1.LabelServiceProxyName, proxy)); err != nil {
 		return fmt.Errorf("writing the label %s of Service %s: %w", v1alpha1.LabelServiceProxyName, s.key, err)
 	}
-	s.record.wrote(service, s.now)
+	s.record.noteServiceWrite(service, s.now)
 	s.writes++
-	s.given = true
+	s.proxyChanged = true
 	return nil
 }
 
@@ -169,15 +169,15 @@ func (s *groupSync) apply(ctx context.Context, changes groups.Changes) error {
 		if err := s.client.Create(ctx, group); err != nil {
 			return fmt.Errorf("creating a group of %s: %w", s.key, err)
 		}
-		s.wrote(group)
+		s.noteGroupWrite(group)
 	}
 	for _, group := range changes.Update {
 		// The response is read into the object, which shares memory with the cache.
 		group = group.DeepCopy()
 		if err := s.client.Update(ctx, group); err != nil {
-			return s.failed(group, "writing", err)
+			return s.writeError(group, "writing", err)
 		}
-		s.wrote(group)
+		s.noteGroupWrite(group)
 	}
 	for _, group := range changes.Delete {
 		if err := s.remove(ctx, group); err != nil {
@@ -189,7 +189,7 @@ func (s *groupSync) apply(ctx context.Context, changes groups.Changes) error {
 
 func (s *groupSync) remove(ctx context.Context, group *v1alpha1.EndpointGroup) error {
 	if err := shell.Delete(ctx, s.client, group); err != nil {
-		return s.failed(group, "deleting", err)
+		return s.writeError(group, "deleting", err)
 	}
 	s.writes++
 	s.record.groups.Deleted(group, s.now)
@@ -197,7 +197,7 @@ func (s *groupSync) remove(ctx context.Context, group *v1alpha1.EndpointGroup) e
 	return nil
 }
 
-func (s *groupSync) wrote(group *v1alpha1.EndpointGroup) {
+func (s *groupSync) noteGroupWrite(group *v1alpha1.EndpointGroup) {
 	s.writes++
 	s.record.groups.Wrote(group, s.now)
 	i := slices.IndexFunc(s.in.Groups, func(g *v1alpha1.EndpointGroup) bool { return g.Name == group.Name })
@@ -208,8 +208,8 @@ func (s *groupSync) wrote(group *v1alpha1.EndpointGroup) {
 	}
 }
 
-// failed returns the error of a write. The known state of the group may be out of date then.
-func (s *groupSync) failed(group *v1alpha1.EndpointGroup, doing string, err error) error {
+// writeError returns the error of a write. The known state of the group may be out of date then.
+func (s *groupSync) writeError(group *v1alpha1.EndpointGroup, doing string, err error) error {
 	s.record.groups.Forget(group)
 	if err = shell.Changed(err); shell.IsChanged(err) {
 		return err

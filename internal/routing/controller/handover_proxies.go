@@ -27,7 +27,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
-// leaseCache limits a manager's cache of Leases to those of proxies in Vicinity's own namespace.
+// leaseCache limits a manager's cache of Leases to the Leases of proxies in Vicinity's own namespace.
 func leaseCache(namespace string) cache.ByObject {
 	shared := true
 	return cache.ByObject{
@@ -82,13 +82,13 @@ type proxiedService struct {
 	begun         []handover.GroupVersion
 	served        bool
 	missing, down nodeNames
-	// rest are the missing nodes without those at its beginning that have become ready.
+	// rest are the missing nodes, without the first ones that have become ready. See skipReady.
 	rest string
 }
 
 const (
-	// lookEvery is how often the conditions of Services are checked.
-	lookEvery = v1alpha1.LeaseFresh / 3
+	// checkEvery is how often the conditions of Services are checked.
+	checkEvery = v1alpha1.LeaseFresh / 3
 	// newsFor is how long news of Leases are gathered.
 	newsFor = 200 * time.Millisecond
 	listFor = time.Second
@@ -144,19 +144,20 @@ func (t *proxyTable) observe(object client.Object) {
 	}
 }
 
-// wake wakes the Services that no longer wait for any node.
-func (t *proxyTable) wake(_ context.Context, q queue) error {
+// wakeReady wakes the Services that no longer wait for any node.
+func (t *proxyTable) wakeReady(_ context.Context, q queue) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, s := range t.services {
-		if s.rest != "" && t.areReady(s) {
+		if s.rest != "" && t.skipReady(s) {
 			q.Add(reconcile.Request{NamespacedName: key})
 		}
 	}
 	return nil
 }
 
-func (t *proxyTable) areReady(s *proxiedService) bool {
+// skipReady drops ready nodes from the beginning of rest, and reports whether none is left.
+func (t *proxyTable) skipReady(s *proxiedService) bool {
 	now := t.clock.Now()
 	for s.rest != "" {
 		node, rest, _ := strings.Cut(s.rest, ",")
@@ -179,9 +180,9 @@ func (t *proxyTable) proxy(node string) handover.NodeProxy {
 	return known
 }
 
-// follow notes which proxies a Service waits for or lacks. It reports whether all proxies that it waits for have become
-// ready meanwhile: then no event wakes it.
-func (t *proxyTable) follow(key types.NamespacedName, step handover.Step) (over bool) {
+// trackService notes which proxies a Service waits for or lacks. It reports whether all proxies that it waits for have
+// become ready meanwhile: then no event wakes it.
+func (t *proxyTable) trackService(key types.NamespacedName, step handover.Step) (ready bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.services, key)
@@ -193,7 +194,7 @@ func (t *proxyTable) follow(key types.NamespacedName, step handover.Step) (over 
 	case step.Phase == handover.PhaseTaking && !step.Take:
 		s.begun, s.rest = step.Memory.Begun, s.missing.Value()
 		t.services[key] = s
-		return len(step.Missing) > 0 && t.areReady(s)
+		return len(step.Missing) > 0 && t.skipReady(s)
 	}
 	return false
 }
@@ -206,7 +207,7 @@ func (t *proxyTable) forget(key types.NamespacedName) {
 
 func (t *proxyTable) run(ctx context.Context, q queue) error {
 	go func() {
-		ticks := time.NewTicker(lookEvery)
+		ticks := time.NewTicker(checkEvery)
 		defer ticks.Stop()
 		for {
 			select {
@@ -214,7 +215,7 @@ func (t *proxyTable) run(ctx context.Context, q queue) error {
 				return
 			case <-ticks.C:
 			}
-			if err := t.look(ctx, q); err != nil {
+			if err := t.checkMissing(ctx, q); err != nil {
 				log.FromContext(ctx).Error(err, "looking for nodes without a proxy")
 			}
 		}
@@ -222,9 +223,9 @@ func (t *proxyTable) run(ctx context.Context, q queue) error {
 	return nil
 }
 
-// look wakes the Services whose conditions name the wrong nodes. New, deleted and silent nodes cause no event that
-// would wake them.
-func (t *proxyTable) look(ctx context.Context, q queue) error {
+// checkMissing wakes the Services whose conditions name the wrong nodes. New, deleted and silent nodes cause no event
+// that would wake them.
+func (t *proxyTable) checkMissing(ctx context.Context, q queue) error {
 	proxies, err := t.nodes(ctx)
 	if err != nil {
 		return err

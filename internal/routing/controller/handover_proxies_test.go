@@ -66,18 +66,18 @@ func TestServicesFollowProxies(t *testing.T) {
 		if state.Memory = step.Memory; step.Take {
 			state.ProxyName = v1alpha1.ServiceProxyName
 		}
-		table.follow(types.NamespacedName{Namespace: "shop", Name: "web"}, step)
+		table.trackService(types.NamespacedName{Namespace: "shop", Name: "web"}, step)
 		return step
 	}
 	speaking := map[string]string{} // what proxies have programmed, by node
 	// look checks the table after some time. A woken Service then reports the missing nodes.
 	look := func(when, missing string, woken bool) {
 		t.Helper()
-		clock.SetTime(clock.Now().Add(lookEvery))
+		clock.SetTime(clock.Now().Add(checkEvery))
 		for node, programmed := range speaking {
 			table.observe(proxyLeaseOf(node, programmed, clock.Now()))
 		}
-		if err := table.look(t.Context(), q); err != nil {
+		if err := table.checkMissing(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
 		if got := len(drain(q)) > 0; got != woken {
@@ -121,7 +121,7 @@ func TestServicesFollowProxies(t *testing.T) {
 	sync()
 	look("vicinity-proxy serves the Service", "", false)
 	delete(speaking, "a1")
-	for range int(v1alpha1.LeaseFresh/lookEvery) - 1 {
+	for range int(v1alpha1.LeaseFresh/checkEvery) - 1 {
 		look("the proxy of a1 may come back still", "", false)
 	}
 	look("the proxy of a1 is silent", "a1", true)
@@ -142,24 +142,24 @@ func TestLastProxyWakes(t *testing.T) {
 	}
 	woken := func() bool {
 		t.Helper()
-		if err := table.wake(t.Context(), q); err != nil {
+		if err := table.wakeReady(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
 		return len(drain(q)) > 0
 	}
-	if table.follow(key, step) || woken() {
+	if table.trackService(key, step) || woken() {
 		t.Error("it waits for none")
 	}
 	table.observe(proxyLeaseOf("b1", "7", clock.Now()))
 	table.observe(proxyLeaseOf("a1", "6", clock.Now()))
-	if table.follow(key, step) || woken() {
+	if table.trackService(key, step) || woken() {
 		t.Error("it does not wait for a proxy that is behind")
 	}
 	table.observe(proxyLeaseOf("a1", "7", clock.Now().Add(time.Second)))
 	if !woken() {
 		t.Error("it is not woken")
 	}
-	if !table.follow(key, step) {
+	if !table.trackService(key, step) {
 		t.Error("it is not reported during a sync")
 	}
 	table.forget(key)

@@ -101,7 +101,7 @@ const (
 	reportedLosses = 3
 )
 
-func (b *hintBackoff) lose(now time.Time) { b.Fail(now, firstWait, longestWait) }
+func (b *hintBackoff) noteLoss(now time.Time) { b.Fail(now, firstWait, longestWait) }
 
 // confirm notes that the hints are as written.
 func (b *hintBackoff) confirm(now time.Time) {

@@ -45,7 +45,7 @@ type record struct {
 	quiet    quietRecord
 }
 
-func (r *record) wrote(service *corev1.Service, now time.Time) {
+func (r *record) noteServiceWrite(service *corev1.Service, now time.Time) {
 	r.service = service.ResourceVersion
 	r.trust.Renew(now)
 }
@@ -56,8 +56,8 @@ func (r *record) distrust() {
 	r.slices = map[string]string{}
 }
 
-// grouped notes a decision whose groups are written. Its hints may not be.
-func (r *record) grouped(d *routing.Decision) {
+// noteGroupsWritten notes a decision whose groups are written. Its hints may not be.
+func (r *record) noteGroupsWritten(d *routing.Decision) {
 	last := d.Essence()
 	if last.Meanwhile != nil && r.last != nil {
 		last.Meanwhile = r.last.Hinted()
@@ -65,8 +65,8 @@ func (r *record) grouped(d *routing.Decision) {
 	r.last = last
 }
 
-// hinted notes a decision whose hints are written, perhaps besides groups.
-func (r *record) hinted(d *routing.Decision) {
+// noteHintsWritten notes a decision whose hints are written, perhaps besides groups.
+func (r *record) noteHintsWritten(d *routing.Decision) {
 	last := d.Essence()
 	if r.last != nil && r.last.Delivery == allocate.DeliveryGroups {
 		grouped := *r.last
@@ -77,11 +77,11 @@ func (r *record) hinted(d *routing.Decision) {
 }
 
 func (r *record) prune(eps []*discoveryv1.EndpointSlice) {
-	there := make(map[string]bool, len(eps))
+	present := make(map[string]bool, len(eps))
 	for _, slice := range eps {
-		there[slice.Name] = true
+		present[slice.Name] = true
 	}
-	maps.DeleteFunc(r.slices, func(name, _ string) bool { return !there[name] })
+	maps.DeleteFunc(r.slices, func(name, _ string) bool { return !present[name] })
 }
 
 func newMemory() *memory {
@@ -107,7 +107,7 @@ func (m *memory) forget(key types.NamespacedName) {
 	delete(m.reports, key)
 }
 
-func (m *memory) show(key types.NamespacedName, made report) {
+func (m *memory) setReport(key types.NamespacedName, made report) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reports[key] = made

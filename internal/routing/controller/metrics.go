@@ -81,7 +81,7 @@ func (m *metrics) all() []prometheus.Collector {
 
 func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
 
-func (m *metrics) wrote(err error) {
+func (m *metrics) countWrite(err error) {
 	m.writes.WithLabelValues(string(shell.OutcomeOf(err))).Inc()
 }
 

@@ -70,7 +70,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case apierrors.IsNotFound(err):
 		r.forget(key)
-		return r.abandon(ctx, key)
+		return r.releaseDeleted(ctx, key)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the Service: %w", err)
 	}
@@ -91,8 +91,8 @@ func (r *reconciler) forget(key types.NamespacedName) {
 	r.proxies.forget(key)
 }
 
-// abandon releases the remaining slices of a deleted Service: Kubernetes deletes only its own.
-func (r *reconciler) abandon(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+// releaseDeleted releases the remaining slices of a deleted Service: Kubernetes deletes only its own.
+func (r *reconciler) releaseDeleted(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	var eps discoveryv1.EndpointSliceList
 	if err := r.client.List(ctx, &eps, client.InNamespace(key.Namespace), client.MatchingFields{indexSliceService: key.Name}); err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading EndpointSlices: %w", err)
@@ -142,7 +142,7 @@ func (s *pass) run(ctx context.Context, service *corev1.Service) error {
 		return nil
 	}
 	s.record.failing = time.Time{}
-	if err := s.report(ctx, d); err != nil {
+	if err := s.reportOutcome(ctx, d); err != nil {
 		return err
 	}
 	s.remember(ctx, d)
@@ -210,7 +210,7 @@ func (s *pass) decide() (routing.Decision, error) {
 func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	if d.Delivery == allocate.DeliveryGroups || len(s.in.Groups) > 0 ||
 		intent.IsHandedOver(s.in.Service) {
-		if waiting, err := s.group(ctx, d); err != nil || waiting {
+		if waiting, err := s.syncGroups(ctx, d); err != nil || waiting {
 			return waiting, err
 		}
 	} else {
@@ -220,18 +220,14 @@ func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, 
 	_, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]
 	// A Service without a choice is left unchanged. If it has the label, another zone may return soon.
 	if hinted := d.Hinted(); hinted.Delivery == allocate.DeliveryHints && (labelled || !hinted.NothingToChoose()) {
-		return s.route(ctx, hinted)
+		return s.syncHints(ctx, hinted)
 	}
 	return false, s.unroute(ctx)
 }
 
-// count counts the endpoints that move to other zones. Endpoints that move in both groups and hints count once.
-func (s *pass) count(d *routing.Decision) {
-	moved := 0
-	for i := range d.Families {
-		moved += d.Families[i].Moved
-	}
-	s.moved = max(s.moved, moved)
+// noteMoved counts the endpoints that move to other zones. Endpoints that move in both groups and hints count once.
+func (s *pass) noteMoved(d *routing.Decision) {
+	s.moved = max(s.moved, movedIn(d))
 }
 
 func (s *pass) remember(ctx context.Context, d routing.Decision) {
@@ -241,7 +237,7 @@ func (s *pass) remember(ctx context.Context, d routing.Decision) {
 		s.record.last = d.Essence()
 		s.metrics.delivered(d, s.slices, s.moved)
 	}
-	s.memory.show(s.key, reported)
+	s.memory.setReport(s.key, reported)
 	if s.slices > 0 {
 		log.FromContext(ctx).Info("routed", "delivery", d.Delivery.Title(), "source", d.Request.Source,
 			"state", reported.state, "slices", s.slices, "moved", s.moved)

@@ -35,27 +35,27 @@ func newReplanPace(perMinute int) *replanPace {
 	return &replanPace{perEndpoint: time.Minute / time.Duration(max(1, perMinute))}
 }
 
-// take starts a renewal that moves some endpoints, or returns how long it has to wait. Concurrent workers get one turn
-// after the other.
-func (p *replanPace) take(now time.Time, endpoints int) (wait time.Duration) {
+// takeTurn starts a renewal that moves some endpoints, or returns how long it has to wait. Concurrent workers get one
+// turn after the other.
+func (p *replanPace) takeTurn(now time.Time, endpoints int) (wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if wait = p.next.Sub(now); wait > 0 {
 		return wait
 	}
-	p.next = now.Add(p.timeOf(endpoints))
+	p.next = now.Add(p.spacingAfter(endpoints))
 	return 0
 }
 
-// giveBack returns the turn of a renewal that is not delivered.
-func (p *replanPace) giveBack(endpoints int) {
+// returnTurn is for a renewal that is not delivered.
+func (p *replanPace) returnTurn(endpoints int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next = p.next.Add(-p.timeOf(endpoints))
+	p.next = p.next.Add(-p.spacingAfter(endpoints))
 }
 
-// timeOf returns how long the next renewal waits after one that moves some endpoints.
-func (p *replanPace) timeOf(endpoints int) time.Duration {
+// spacingAfter returns how long the next renewal waits after one that moves some endpoints.
+func (p *replanPace) spacingAfter(endpoints int) time.Duration {
 	return time.Duration(endpoints) * p.perEndpoint
 }
 
@@ -86,7 +86,7 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 		return d, err
 	}
 	if renewed.HasRule(allocate.RuleRenewed) {
-		if wait := s.pace.take(s.now, endpointsMoved(&renewed)); wait > 0 {
+		if wait := s.pace.takeTurn(s.now, endpointsMoved(&renewed)); wait > 0 {
 			s.requeueAfter(wait)
 			return d, nil
 		}
@@ -96,13 +96,13 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 }
 
 // announce reports a renewal that is delivered at least in part, even if its hints are lost at once and written again.
-// The next sync decides again about one that is not.
+// Otherwise the next sync decides again.
 func (s *pass) announce(d *routing.Decision, delivered bool) {
 	if !s.compared || !d.HasRule(allocate.RuleRenewed) {
 		return
 	}
 	if s.slices == 0 && (!delivered || !s.hintsAreUncertain()) {
-		s.pace.giveBack(endpointsMoved(d))
+		s.pace.returnTurn(endpointsMoved(d))
 		return
 	}
 	var parts []string
@@ -128,13 +128,17 @@ func (s *pass) announce(d *routing.Decision, delivered bool) {
 func endpointsMoved(d *routing.Decision) int {
 	most := 0
 	for _, plan := range plansOf(d) {
-		moved := 0
-		for i := range plan.Families {
-			moved += plan.Families[i].Moved
-		}
-		most = max(most, moved)
+		most = max(most, movedIn(plan))
 	}
 	return most
+}
+
+func movedIn(d *routing.Decision) int {
+	moved := 0
+	for i := range d.Families {
+		moved += d.Families[i].Moved
+	}
+	return moved
 }
 
 // plansOf returns the delivered decisions: two while a Service waits for vicinity-proxy.

@@ -167,17 +167,17 @@ func TestReplanWhileProxyIsAwaited(t *testing.T) {
 func TestReplanPace(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	p := newReplanPace(60)
-	if wait := p.take(now, 30); wait > 0 {
+	if wait := p.takeTurn(now, 30); wait > 0 {
 		t.Errorf("the first waits for %s", wait)
 	}
-	if wait := p.take(now, 1); wait != 30*time.Second {
+	if wait := p.takeTurn(now, 1); wait != 30*time.Second {
 		t.Errorf("after 30 endpoints at 60 a minute: %s", wait)
 	}
-	if wait := p.take(now.Add(31*time.Second), 20); wait > 0 {
+	if wait := p.takeTurn(now.Add(31*time.Second), 20); wait > 0 {
 		t.Errorf("later: %s", wait)
 	}
-	p.giveBack(20)
-	if wait := p.take(now.Add(31*time.Second), 1); wait > 0 {
+	p.returnTurn(20)
+	if wait := p.takeTurn(now.Add(31*time.Second), 1); wait > 0 {
 		t.Errorf("after a turn that was given back: %s", wait)
 	}
 }
@@ -192,7 +192,7 @@ func TestRenewalThatIsNotWrittenGivesItsTurnBack(t *testing.T) {
 		if _, is := object.(*discoveryv1.EndpointSlice); !is {
 			return nil
 		}
-		taken = w.reconciler.pace.take(w.clock.Now(), 1)
+		taken = w.reconciler.pace.takeTurn(w.clock.Now(), 1)
 		return errors.New("refused")
 	}
 	if _, err := w.reconciler.Reconcile(t.Context(), serviceNamed("shop", "web")[0]); err == nil {
@@ -201,7 +201,7 @@ func TestRenewalThatIsNotWrittenGivesItsTurnBack(t *testing.T) {
 	if taken <= 0 {
 		t.Error("another renewal goes on beside it")
 	}
-	if wait := w.reconciler.pace.take(w.clock.Now(), 1); wait > 0 {
+	if wait := w.reconciler.pace.takeTurn(w.clock.Now(), 1); wait > 0 {
 		t.Errorf("the next waits for %s", wait)
 	}
 }

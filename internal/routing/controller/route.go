@@ -15,12 +15,12 @@ import (
 	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
-func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
+func (s *pass) syncHints(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	if s.in.Service.Labels[v1alpha1.LabelRouted] != "true" {
 		if s.waitsAfterLoss() {
 			return false, nil
 		}
-		return s.mark(ctx)
+		return s.markService(ctx)
 	}
 	if s.areSlicesBehind() {
 		s.requeueAfter(shell.BehindWait)
@@ -44,14 +44,14 @@ func (s *pass) waitsAfterLoss() bool {
 	return wait > 0
 }
 
-// mark sets the label of the Service. Hints wait until Kubernetes has copied it to the slices.
-func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
-	stored, err := s.label(ctx, true)
+// markService sets the label of the Service. Hints wait until Kubernetes has copied it to the slices.
+func (s *pass) markService(ctx context.Context) (waiting bool, err error) {
+	stored, err := s.setRoutedLabel(ctx, true)
 	if err != nil {
 		return false, err
 	}
 	if stored.Labels[v1alpha1.LabelRouted] != "true" {
-		s.lose(ctx, "Service")
+		s.noteLoss(ctx, "Service")
 		return false, nil
 	}
 	s.record.labelled = s.now
@@ -59,11 +59,11 @@ func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
 	return true, nil
 }
 
-// lose notes that hints or the label were removed or not stored. A loss counts once until the next write.
-func (s *pass) lose(ctx context.Context, object string) {
+// noteLoss notes that hints or the label were removed or not stored. A loss counts once until the next write.
+func (s *pass) noteLoss(ctx context.Context, object string) {
 	backoff := &s.record.backoff
 	s.record.slices = map[string]string{}
-	backoff.lose(s.now)
+	backoff.noteLoss(s.now)
 	s.requeueAfter(backoff.Wait(s.now))
 	s.metrics.losses.Inc()
 	log.FromContext(ctx).Info("hints do not stay", "object", object, "losses", backoff.Failures, "wait", backoff.Wait(s.now).String())
@@ -92,7 +92,7 @@ func (s *pass) unroute(ctx context.Context) error {
 		}
 		s.slices++
 	}
-	_, err := s.label(ctx, false)
+	_, err := s.setRoutedLabel(ctx, false)
 	return err
 }
 
@@ -147,7 +147,7 @@ func (s *pass) watchHints(ctx context.Context) {
 			continue
 		}
 		if stayed, lost := last.Stay(slice); lost > 0 && stayed == 0 {
-			s.lose(ctx, "EndpointSlice "+slice.Name)
+			s.noteLoss(ctx, "EndpointSlice "+slice.Name)
 			return
 		}
 	}
@@ -167,10 +167,10 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 			continue // the same would happen to it
 		}
 		stored, err := s.writeHints(ctx, write)
-		s.metrics.wrote(err)
+		s.metrics.countWrite(err)
 		if err != nil {
 			if i > 0 {
-				s.record.hinted(d) // this decision includes what is written
+				s.record.noteHintsWritten(d) // this decision includes what is written
 			}
 			return err
 		}
@@ -182,14 +182,14 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 				continue
 			}
 			// The next write may take from a zone what this one should have given it.
-			s.lose(ctx, lost)
+			s.noteLoss(ctx, lost)
 			return nil
 		}
 		s.record.backoff.written = s.now
 		s.slices++
 	}
 	if len(step.Writes) > 0 {
-		s.count(d)
+		s.noteMoved(d)
 	}
 	switch {
 	case step.Held == 0:
@@ -201,7 +201,7 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 		s.requeueAfter(left)
 	}
 	if lost != "" {
-		s.lose(ctx, lost)
+		s.noteLoss(ctx, lost)
 		return nil
 	}
 	if len(step.Writes) == 0 && step.Held == 0 {
@@ -211,8 +211,8 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 	return nil
 }
 
-// label sets or removes the label for routed Services, and returns the stored Service.
-func (s *pass) label(ctx context.Context, on bool) (*corev1.Service, error) {
+// setRoutedLabel sets or removes the label for routed Services, and returns the stored Service.
+func (s *pass) setRoutedLabel(ctx context.Context, on bool) (*corev1.Service, error) {
 	value := ""
 	if on {
 		value = "true"
@@ -221,6 +221,6 @@ func (s *pass) label(ctx context.Context, on bool) (*corev1.Service, error) {
 	if err := shell.Patch(ctx, s.client, service, shell.SetLabel(s.in.Service, v1alpha1.LabelRouted, value)); err != nil {
 		return nil, fmt.Errorf("writing the label %s: %w", v1alpha1.LabelRouted, err)
 	}
-	s.record.wrote(service, s.now)
+	s.record.noteServiceWrite(service, s.now)
 	return service, nil
 }

@@ -126,7 +126,7 @@ func (r *reconciler) addServices(mgr manager.Manager) error {
 	if !r.options.Settings.WithoutGroups {
 		b = b.Watches(&coordinationv1.Lease{}, r.proxies.handler()).
 			WatchesRawSource(source.Func(r.proxies.run)).
-			WatchesRawSource(r.proxies.news.Source("waking Services that wait for proxies", r.proxies.wake))
+			WatchesRawSource(r.proxies.news.Source("waking Services that wait for proxies", r.proxies.wakeReady))
 	}
 	return b.Complete(r)
 }

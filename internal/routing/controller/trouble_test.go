@@ -34,9 +34,9 @@ type lagging struct {
 	client.WithWatch
 	// cached has the list of all objects of each kind. copies has deep copies, to find changes by the code under test.
 	cached, copies map[string]client.ObjectList
-	// trouble chooses how the next write fails, and look runs after it.
-	trouble func() trouble
-	look    func()
+	// trouble chooses how the next write fails, and afterWrite runs after it.
+	trouble    func() trouble
+	afterWrite func()
 	// writes counts attempts.
 	writes int
 }
@@ -56,7 +56,7 @@ func newLagging(w *world) *lagging {
 	w.t.Helper()
 	c := &lagging{
 		WithWatch: w.client, cached: map[string]client.ObjectList{}, copies: map[string]client.ObjectList{},
-		trouble: func() trouble { return noTrouble }, look: func() {},
+		trouble: func() trouble { return noTrouble }, afterWrite: func() {},
 	}
 	for _, list := range kinds() {
 		if err := c.catchUp(list); err != nil {
@@ -110,7 +110,7 @@ func (c *lagging) Get(_ context.Context, key client.ObjectKey, object client.Obj
 
 func (c *lagging) write(do func() error) error {
 	c.writes++
-	defer c.look()
+	defer c.afterWrite()
 	switch c.trouble() {
 	case refused:
 		return errors.New("the API server is away")
@@ -490,7 +490,7 @@ func (p *play) meddle() {
 // watch checks after each write that a Service which only vicinity-proxy serves keeps a group.
 func (p *play) watch() {
 	grouped := len(p.groups()) > 0
-	p.cache.look = func() {
+	p.cache.afterWrite = func() {
 		served := p.exists() && p.service(playedService).Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 		if now := len(p.groups()) > 0; served && grouped && !now {
 			p.t.Fatalf("the Service has no proxy: %s", p.state())

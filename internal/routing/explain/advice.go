@@ -60,7 +60,7 @@ func Advise(q Question, option Option) ([]Advice, error) {
 	}
 	var found []Advice
 	for _, moves := range candidates(q.Region, zones, names, option.Outcome) {
-		after, err := q.option(planner, changed(q.Region, zones, moves), changed(q.CPU, cpu, moves), option.Intent)
+		after, err := q.option(planner, applyMoves(q.Region, zones, moves), applyMoves(q.CPU, cpu, moves), option.Intent)
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +161,7 @@ func spread(zones []allocate.Zone, names []string, shares []float64, added int) 
 	}
 	want := apportion(have, shares, total)
 	if added > 0 {
-		return placed(names, have, shares, total, added)
+		return placeAdded(names, have, shares, total, added)
 	}
 	var moves []Move
 	to := 0
@@ -207,8 +207,8 @@ func apportion(have []int, shares []float64, total int) []int {
 	return want
 }
 
-// placed adds pods one by one in the zone that lacks most.
-func placed(names []string, have []int, shares []float64, total, added int) []Move {
+// placeAdded adds pods one by one in the zone that lacks most.
+func placeAdded(names []string, have []int, shares []float64, total, added int) []Move {
 	extra := make([]int, len(have))
 	for range added {
 		most := -1
@@ -229,8 +229,8 @@ func placed(names []string, have []int, shares []float64, total, added int) []Mo
 	return moves
 }
 
-// changed returns the region after the moves.
-func changed(region allocate.Region, zones []allocate.Zone, moves []Move) allocate.Region {
+// applyMoves returns the region after the moves.
+func applyMoves(region allocate.Region, zones []allocate.Zone, moves []Move) allocate.Region {
 	region.Zones = slices.Clone(zones)
 	for i := range region.Zones {
 		z := &region.Zones[i]

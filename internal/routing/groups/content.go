@@ -109,8 +109,8 @@ func (w *want) emptyContent(object *v1alpha1.EndpointGroup, uncovered []string) 
 	return c
 }
 
-// commonContent returns the common content of all groups, with the labels of one that some zones do not see. Foreign labels
-// stay.
+// commonContent returns the common content of all groups, with the labels of one that some zones do not see. Foreign
+// labels stay.
 func (w *want) commonContent(object *v1alpha1.EndpointGroup, hidden []string) content {
 	c := content{labels: map[string]string{}}
 	c.Service, c.AddressType, c.AnyReady = w.Service.Name, w.plan.Family, w.anyReady
@@ -184,7 +184,7 @@ func (w *want) markEndpoints(d *draft, m *marks) {
 	mark := func(p *placement, at time.Time) {
 		switch {
 		case p.arrives:
-			times[p.Address] = w.arrival(p)
+			times[p.Address] = w.arrivalOf(p)
 		case !at.IsZero() && len(p.also) > 0:
 			times[p.Address] = at
 		}
@@ -218,7 +218,7 @@ func (w *want) hasContent(object *v1alpha1.EndpointGroup, c content) bool {
 	spec := &object.Spec
 	return spec.Service == c.Service && spec.AnyReady == c.AnyReady && spec.LocalOnly == c.LocalOnly &&
 		slices.Equal(spec.Tiers, c.Tiers) && slices.Equal(spec.Consumers, c.Consumers) && slices.Equal(spec.Ports, c.Ports) &&
-		maps.Equal(object.Labels, c.labels) && w.owns(object) && readMarks(object).same(c.marks)
+		maps.Equal(object.Labels, c.labels) && w.owns(object) && readMarks(object).equalWithoutEndpoints(c.marks)
 }
 
 // owns reports whether the group is deleted with the Service.

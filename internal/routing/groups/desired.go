@@ -191,10 +191,10 @@ func (t *part) mostOf(zone string) *share {
 			counts[e.share]++
 		}
 	}
-	return most(counts)
+	return mostFrequent(counts)
 }
 
-func most(counts map[*share]int) *share {
+func mostFrequent(counts map[*share]int) *share {
 	var best *share
 	for s, n := range counts {
 		if best == nil || n > counts[best] || n == counts[best] && compareShares(s, best) < 0 {

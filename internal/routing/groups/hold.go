@@ -45,48 +45,48 @@ type leaving struct {
 type membership uint8
 
 const (
-	removed membership = iota // it leaves the group
-	owned                     // it belongs to the group, which has it as the slices do
+	removed membership = iota // the group loses it
+	owned                     // it belongs to the group, in its state in the slices
 	held                      // it belongs to another group, and zones keep it for a while
-	stale                     // the group keeps it as the object has it, which is out of date
+	stale                     // the group keeps it in its old state
 )
 
 // hold decides what each group says in this step. A step either gives or takes:
 //
 //   - It gives while any zone gains an endpoint. Endpoints that zones lose stay, however long they are held already.
-//     Endpoints that have gone leave the groups at once, unless a zone would see none that is ready before it is given
-//     others: then groups keep them until the next step.
+//     Removed endpoints leave the groups at once, unless a zone would have no ready endpoint before it gains others:
+//     then groups keep them until the next step.
 //   - Otherwise it takes endpoints that were held for the grace period.
 //
 // again asks for the next step after one that gives, and after is when the first held endpoint may go.
 func hold(w *want, groups []*group) step {
 	drafts := make([]*draft, len(groups))
 	for i, g := range groups {
-		drafts[i] = w.give(g)
+		drafts[i] = w.giveDraft(g)
 	}
 	s := step{trigger: triggerOf(w, groups)}
-	overdue := slices.ContainsFunc(drafts, func(d *draft) bool { return d.conceals || w.overdue(d) })
+	overdue := slices.ContainsFunc(drafts, func(d *draft) bool { return d.conceals || w.isOverdue(d) })
 	switch grows := slices.ContainsFunc(drafts, func(d *draft) bool { return d.grows }); {
 	case grows:
 		s.again = overdue
 		// One write takes and gives at once.
-		if losing := w.losing(groups); w.anyReady && len(losing) > 0 && len(w.writes(drafts, s.trigger)) > 1 {
+		if losing := w.losingZones(groups); w.anyReady && len(losing) > 0 && len(w.writes(drafts, s.trigger)) > 1 {
 			s.again = true
 			for i, g := range groups {
 				if g.isUsedBy(losing) && g.kept+len(g.arriving) <= MaxSize-len(g.members) {
-					drafts[i] = w.keep(g)
+					drafts[i] = w.keepDraft(g)
 				}
 			}
 		}
 	case overdue:
 		for i, d := range drafts {
-			drafts[i] = w.take(d)
+			drafts[i] = w.takeDraft(d)
 		}
 	}
 	s.writes = w.writes(drafts, s.trigger)
 	for _, d := range drafts {
-		for _, since := range w.holds(d) {
-			if left := w.left(since); left > 0 && (s.after == 0 || left < s.after) {
+		for _, since := range w.holdTimes(d) {
+			if left := w.graceLeft(since); left > 0 && (s.after == 0 || left < s.after) {
 				s.after = left
 			}
 		}
@@ -94,55 +94,55 @@ func hold(w *want, groups []*group) step {
 	return s
 }
 
-// give returns the draft that gives zones all that they gain and takes only endpoints that have gone.
-func (w *want) give(g *group) *draft {
-	d := w.draft(g)
+// giveDraft returns the draft that gives zones all that they gain and takes only removed endpoints.
+func (w *want) giveDraft(g *group) *draft {
+	d := w.newDraft(g)
 	if g.live > 0 {
-		w.holdBack(d)
+		w.holdLosses(d)
 	}
-	w.show(d, g.live == 0)
+	w.setVisibility(d, g.live == 0)
 	return d
 }
 
-// keep returns the draft that gives and takes nothing, not even endpoints that have gone.
-func (w *want) keep(g *group) *draft {
+// keepDraft returns the draft that gives and takes nothing, not even removed endpoints.
+func (w *want) keepDraft(g *group) *draft {
 	if g.share == nil {
 		return &draft{group: g, frozen: true, memberships: slices.Repeat([]membership{stale}, len(g.members))}
 	}
-	d := w.draft(g)
+	d := w.newDraft(g)
 	for i, p := range g.members {
 		if d.memberships[i] == removed || d.memberships[i] == owned && p.NotReady && !g.object.Spec.Endpoints[i].NotReady {
 			d.memberships[i] = stale
 		}
 	}
-	w.holdBack(d)
-	w.show(d, false)
+	w.holdLosses(d)
+	w.setVisibility(d, false)
 	return d
 }
 
-// take returns the draft without endpoints that were held for the grace period. A group without a ready endpoint holds
-// none.
-func (w *want) take(from *draft) *draft {
+// takeDraft returns the draft without endpoints that were held for the grace period. A group without a ready endpoint
+// holds none.
+func (w *want) takeDraft(from *draft) *draft {
 	d := *from
 	d.memberships = slices.Clone(from.memberships)
 	live := d.live
 	for i, p := range d.members {
-		if d.memberships[i] == held && w.left(w.arrival(p)) <= 0 {
+		if d.memberships[i] == held && w.graceLeft(w.arrivalOf(p)) <= 0 {
 			d.memberships[i] = removed
 			live--
 		}
 	}
-	d.leaving = slices.DeleteFunc(slices.Clone(from.leaving), func(l leaving) bool { return live <= 0 || w.left(l.since) <= 0 })
-	if d.narrowing != nil && (live <= 0 || w.left(*d.narrowing) <= 0) {
+	d.leaving = slices.DeleteFunc(slices.Clone(from.leaving), func(l leaving) bool { return live <= 0 || w.graceLeft(l.since) <= 0 })
+	if d.narrowing != nil && (live <= 0 || w.graceLeft(*d.narrowing) <= 0) {
 		d.tiers, d.narrowing = w.tiers, nil
 	}
 	d.conceals = false
-	w.show(&d, true)
+	w.setVisibility(&d, true)
 	return &d
 }
 
-// draft returns what a group says when it holds endpoints but no consumers or tiers.
-func (w *want) draft(g *group) *draft {
+// newDraft returns the draft that holds endpoints, but no consumers or tiers.
+func (w *want) newDraft(g *group) *draft {
 	d := &draft{group: g, memberships: make([]membership, len(g.members)), tiers: w.tiers}
 	for i, p := range g.members {
 		switch {
@@ -175,9 +175,9 @@ func (w *want) draft(g *group) *draft {
 	return d
 }
 
-// holdBack holds the tiers and the consumers that the group loses. Tiers change by way of tiers that are as wide as
+// holdLosses holds the tiers and the consumers that the group loses. Tiers change by way of tiers that are as wide as
 // both.
-func (w *want) holdBack(d *draft) {
+func (w *want) holdLosses(d *draft) {
 	spec := &d.object.Spec
 	if !slices.Equal(spec.Tiers, w.tiers) {
 		d.tiers = widerTiers(spec.Tiers, w.tiers)
@@ -203,11 +203,11 @@ func (w *want) holdBack(d *draft) {
 	}
 }
 
-// show decides which planned zones see the group: its consumers, and the zones of its endpoints, which makes the group
-// local only. Unless it may be concealed, zones that see or use it now still do.
-func (w *want) show(d *draft, conceal bool) {
+// setVisibility decides which planned zones see the group: its consumers, and the zones of its endpoints, which makes
+// the group local only. Unless it may be concealed, zones that see or use it now still do.
+func (w *want) setVisibility(d *draft, conceal bool) {
 	d.localOnly, d.hidden = false, nil
-	homes := d.homes()
+	homes := d.homeZones()
 	for _, zone := range w.zones {
 		switch {
 		case d.consumes(zone):
@@ -228,7 +228,7 @@ func (w *want) show(d *draft, conceal bool) {
 	d.conceals = d.conceals || len(d.hidden) < all
 }
 
-func (d *draft) homes() []string {
+func (d *draft) homeZones() []string {
 	var zones []string
 	add := func(zone string) {
 		if len(zones) == 0 || zones[len(zones)-1] != zone && !slices.Contains(zones, zone) {
@@ -255,13 +255,13 @@ func (d *draft) consumes(zone string) bool {
 	return hasZone(d.consumers, zone) || slices.ContainsFunc(d.leaving, func(l leaving) bool { return l.Zone == zone })
 }
 
-func (w *want) left(since time.Time) time.Duration { return since.Add(w.Grace).Sub(w.Now) }
+func (w *want) graceLeft(since time.Time) time.Duration { return since.Add(w.Grace).Sub(w.Now) }
 
-func (w *want) overdue(d *draft) bool {
-	return slices.ContainsFunc(w.holds(d), func(since time.Time) bool { return w.left(since) <= 0 })
+func (w *want) isOverdue(d *draft) bool {
+	return slices.ContainsFunc(w.holdTimes(d), func(since time.Time) bool { return w.graceLeft(since) <= 0 })
 }
 
-func (w *want) holds(d *draft) []time.Time {
+func (w *want) holdTimes(d *draft) []time.Time {
 	var times []time.Time
 	if d.narrowing != nil {
 		times = append(times, *d.narrowing)
@@ -271,14 +271,14 @@ func (w *want) holds(d *draft) []time.Time {
 	}
 	for i, p := range d.members {
 		if d.memberships[i] == held {
-			times = append(times, w.arrival(p))
+			times = append(times, w.arrivalOf(p))
 		}
 	}
 	return times
 }
 
-// arrival returns when an endpoint that is in several groups came into its own.
-func (w *want) arrival(p *placement) time.Time {
+// arrivalOf returns when an endpoint that is in several groups entered its own.
+func (w *want) arrivalOf(p *placement) time.Time {
 	switch {
 	case !p.arrives && p.in == p.readIn:
 		return p.since
@@ -288,9 +288,9 @@ func (w *want) arrival(p *placement) time.Time {
 	return w.Now
 }
 
-// losing returns the zones whose groups say that endpoints are ready, although none of these is any longer. The empty
+// losingZones returns the zones whose groups say that endpoints are ready, although none of them still is. The empty
 // zone stands for nodes of zones that the plan does not know, which see all groups.
-func (w *want) losing(groups []*group) []string {
+func (w *want) losingZones(groups []*group) []string {
 	var zones []string
 	for _, zone := range append(slices.Clone(w.zones), "") {
 		usable, live := 0, 0

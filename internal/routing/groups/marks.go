@@ -51,8 +51,8 @@ func (m marks) text() string {
 	return string(text)
 }
 
-// same reports whether marks agree in all but endpoints.
-func (m marks) same(other marks) bool {
+// equalWithoutEndpoints reports whether marks agree in all but endpoints.
+func (m marks) equalWithoutEndpoints(other marks) bool {
 	narrowing := m.Narrowing == nil && other.Narrowing == nil ||
 		m.Narrowing != nil && other.Narrowing != nil && m.Narrowing.Equal(*other.Narrowing)
 	return narrowing && m.Home == other.Home && m.Nowhere == other.Nowhere && slices.Equal(m.Extra, other.Extra) &&
@@ -83,8 +83,8 @@ func byArrival(times map[string]time.Time) map[string][]string {
 	return addresses
 }
 
-// planned returns the consumers that the plan has for the group.
-func (m marks) planned(group *v1alpha1.EndpointGroup) []v1alpha1.GroupConsumer {
+// plannedConsumers returns the consumers that the plan has for the group.
+func (m marks) plannedConsumers(group *v1alpha1.EndpointGroup) []v1alpha1.GroupConsumer {
 	if len(m.Leaving) == 0 && len(m.Extra) == 0 {
 		return group.Spec.Consumers
 	}
@@ -108,7 +108,7 @@ func Assigned(groups []*v1alpha1.EndpointGroup, family corev1.IPFamily) map[stri
 			continue
 		}
 		m := readMarks(group)
-		set := consumerSet(m.planned(group), m.Nowhere)
+		set := consumerSet(m.plannedConsumers(group), m.Nowhere)
 		arrivals := m.arrivals()
 		for i := range group.Spec.Endpoints {
 			address := group.Spec.Endpoints[i].Address

@@ -27,7 +27,7 @@ func FuzzMarks(f *testing.F) {
 		group.Annotations = map[string]string{v1alpha1.AnnotationGroupMarks: text}
 		before := group.DeepCopy()
 		m := readMarks(group)
-		for _, c := range m.planned(group) {
+		for _, c := range m.plannedConsumers(group) {
 			if !slices.Contains(group.Spec.Consumers, c) {
 				t.Fatalf("planned is %v", c)
 			}
@@ -42,7 +42,7 @@ func FuzzMarks(f *testing.F) {
 		}
 		written := m.text()
 		group.Annotations[v1alpha1.AnnotationGroupMarks] = written
-		if again := readMarks(group); !again.same(m) || again.text() != written {
+		if again := readMarks(group); !again.equalWithoutEndpoints(m) || again.text() != written {
 			t.Fatalf("%+v, written and read %+v", m, again)
 		}
 		times := m.arrivals()

@@ -50,19 +50,19 @@ type placement struct {
 // in any case, then one group that has room for all of them, and then new groups. Existing groups come first, in the
 // order of names; some may end up empty.
 func match(w *want, existing []*v1alpha1.EndpointGroup) []*group {
-	groups, places := read(w, existing)
+	groups, places := readGroups(w, existing)
 	for _, g := range groups {
-		g.share = g.target()
+		g.share = g.targetShare()
 		g.dirty = g.dirty || g.share != g.from
 	}
-	homeless := settle(places)
+	homeless := settlePlacements(places)
 	for _, g := range groups {
-		g.count()
+		g.countMembers()
 	}
-	return append(groups, place(w, groups, homeless)...)
+	return append(groups, placeHomeless(w, groups, homeless)...)
 }
 
-func read(w *want, existing []*v1alpha1.EndpointGroup) ([]*group, []placement) {
+func readGroups(w *want, existing []*v1alpha1.EndpointGroup) ([]*group, []placement) {
 	places := make([]placement, w.endpoints)
 	parts := make(map[string]*part, len(w.parts))
 	for _, t := range w.parts {
@@ -118,7 +118,7 @@ func (w *want) samePods(object *v1alpha1.EndpointGroup) *part {
 
 // shareOf returns the share that the object says, which may not be a wanted one.
 func (w *want) shareOf(g *group, t *part) *share {
-	users := consumers{nowhere: g.marks.Nowhere, list: slices.DeleteFunc(slices.Clone(g.marks.planned(g.object)), func(c v1alpha1.GroupConsumer) bool {
+	users := consumers{nowhere: g.marks.Nowhere, list: slices.DeleteFunc(slices.Clone(g.marks.plannedConsumers(g.object)), func(c v1alpha1.GroupConsumer) bool {
 		return !w.plans(c.Zone)
 	})}
 	sortConsumers(users.list)
@@ -146,9 +146,9 @@ func (p *placement) foundIn(g *group) {
 	}
 }
 
-// target returns the share of a group from now on: its present one if any planned endpoint has it, or else the one that
-// most of them have.
-func (g *group) target() *share {
+// targetShare returns the share of a group from now on: its present one if any planned endpoint has it, or else the one
+// that most of them have.
+func (g *group) targetShare() *share {
 	var votes map[*share]int
 	for _, p := range g.members {
 		if p == nil || !p.planned || p.readIn != g {
@@ -162,14 +162,14 @@ func (g *group) target() *share {
 		}
 		votes[p.share]++
 	}
-	if best := most(votes); best != nil {
+	if best := mostFrequent(votes); best != nil {
 		return best
 	}
 	return g.from
 }
 
-// settle keeps endpoints in their groups where possible, and returns the others by their shares.
-func settle(places []placement) map[*share][]*placement {
+// settlePlacements keeps endpoints in their groups where possible, and returns the others by their shares.
+func settlePlacements(places []placement) map[*share][]*placement {
 	homeless := map[*share][]*placement{}
 	for i := range places {
 		p := &places[i]
@@ -203,7 +203,7 @@ func (p *placement) staysIn() (g *group, arrives bool) {
 	return nil, false
 }
 
-func (g *group) count() {
+func (g *group) countMembers() {
 	for i, p := range g.members {
 		e := &g.object.Spec.Endpoints[i]
 		if !e.NotReady {
@@ -227,8 +227,8 @@ func (g *group) keeps(i int) bool {
 	return p != nil && (p.in == g || !p.NotReady && !g.object.Spec.Endpoints[i].NotReady)
 }
 
-// place finds groups for homeless endpoints, and returns the new ones.
-func place(w *want, groups []*group, homeless map[*share][]*placement) []*group {
+// placeHomeless finds groups for homeless endpoints, and returns the new ones.
+func placeHomeless(w *want, groups []*group, homeless map[*share][]*placement) []*group {
 	var created []*group
 	for _, s := range w.shares {
 		waiting := homeless[s]

@@ -94,7 +94,7 @@ func (p *Plan) AddNodes(in Input, tiers *allocate.NodeTiers, skips []allocate.Sk
 				names = domains[domain]
 			}
 			if !tiers.Free {
-				names = in.allowed(e, names)
+				names = in.allowedNodes(e, names)
 			}
 		}
 		if len(names) == 0 {
@@ -110,7 +110,7 @@ func (p *Plan) AddNodes(in Input, tiers *allocate.NodeTiers, skips []allocate.Sk
 	}
 }
 
-func (in *Input) allowed(e intent.Endpoint, nodes []string) []string {
+func (in *Input) allowedNodes(e intent.Endpoint, nodes []string) []string {
 	set := in.Assigned[e.Address]
 	without := func(node string) bool { return set.Weight(in.Cluster.Labels(node)[topology.Zone]) == 0 }
 	if !slices.ContainsFunc(nodes, without) {

@@ -24,7 +24,7 @@ type Write struct {
 	Marked bool
 }
 
-func (w *Write) needed() bool { return w.Changed > 0 || w.changesMetadata() }
+func (w *Write) isNeeded() bool { return w.Changed > 0 || w.changesMetadata() }
 
 func (w *Write) changesMetadata() bool {
 	return w.Held != w.Slice.Annotations[v1alpha1.AnnotationHeld] || IsForeign(w.Slice) && w.Marked != IsMarked(w.Slice)
@@ -85,7 +85,7 @@ func Unroute(eps []*discoveryv1.EndpointSlice) Step {
 	for _, slice := range eps {
 		write := Write{Slice: slice}
 		write.Endpoints, write.Changed = Bare(slice)
-		if write.needed() {
+		if write.isNeeded() {
 			step.Writes = append(step.Writes, write)
 		}
 	}
@@ -135,7 +135,7 @@ func (c counts) count(ports []string, endpoints []discoveryv1.Endpoint, sign int
 type change struct {
 	Write
 	ports []string
-	by    counts // the change, for ports where proxies follow hints
+	delta counts // of ports where proxies follow hints
 }
 
 func (p Plans) advance(step *Step, eps []*discoveryv1.EndpointSlice, hold bool) {
@@ -145,7 +145,7 @@ func (p Plans) advance(step *Step, eps []*discoveryv1.EndpointSlice, hold bool) 
 	open := map[string]bool{}
 	var pending []change
 	for _, slice := range eps {
-		c := change{Write: Write{Slice: slice, Marked: true}, ports: portsOf(slice), by: counts{}}
+		c := change{Write: Write{Slice: slice, Marked: true}, ports: portsOf(slice), delta: counts{}}
 		c.Endpoints, c.Changed = p.Apply(slice)
 		now.count(c.ports, slice.Endpoints, 1)
 		then.count(c.ports, c.Endpoints, 1)
@@ -154,7 +154,7 @@ func (p Plans) advance(step *Step, eps []*discoveryv1.EndpointSlice, hold bool) 
 				open[port] = true
 			}
 		}
-		if c.needed() {
+		if c.isNeeded() {
 			pending = append(pending, c)
 		}
 	}
@@ -166,19 +166,19 @@ func (p Plans) advance(step *Step, eps []*discoveryv1.EndpointSlice, hold bool) 
 	}
 	pending = slices.DeleteFunc(pending, func(c change) bool {
 		closed := slices.DeleteFunc(slices.Clone(c.ports), func(port string) bool { return open[port] })
-		c.by.count(closed, c.Slice.Endpoints, -1)
-		c.by.count(closed, c.Endpoints, 1)
+		c.delta.count(closed, c.Slice.Endpoints, -1)
+		c.delta.count(closed, c.Endpoints, 1)
 		if len(closed) == 0 {
 			step.Writes = append(step.Writes, c.Write)
 		}
 		return len(closed) == 0
 	})
 	for len(pending) > 0 && !hold {
-		next := slices.IndexFunc(pending, func(c change) bool { return now.allow(c.by, floor) })
+		next := slices.IndexFunc(pending, func(c change) bool { return now.allows(c.delta, floor) })
 		if next < 0 {
 			break
 		}
-		for at, n := range pending[next].by {
+		for at, n := range pending[next].delta {
 			now[at] += n
 		}
 		step.Writes = append(step.Writes, pending[next].Write)
@@ -187,14 +187,14 @@ func (p Plans) advance(step *Step, eps []*discoveryv1.EndpointSlice, hold bool) 
 	for i := range pending {
 		widened, held := widen(pending[i].Write)
 		step.Held += held
-		if widened.needed() {
+		if widened.isNeeded() {
 			step.Writes = append(step.Writes, widened)
 		}
 	}
 }
 
-func (c counts) allow(by, floor counts) bool {
-	for at, n := range by {
+func (c counts) allows(delta, floor counts) bool {
+	for at, n := range delta {
 		if c[at]+n < floor[at] {
 			return false
 		}

@@ -58,7 +58,7 @@ func (in *Input) plan() (Plan, Limits) {
 		return Plan{}, Limits{}
 	}
 	soft := in.Intent.Bound == nil
-	if in.forEveryone() && (soft || in.Outcome.Undivided || len(in.Plan.Zones) > v1alpha1.MaxHints) {
+	if in.isForAllZones() && (soft || in.Outcome.Undivided || len(in.Plan.Zones) > v1alpha1.MaxHints) {
 		// Proxies do the same without hints for zones; there may be some for nodes. The next plan does not need them
 		// either: a plan that divides nothing is made again.
 		return Plan{Wanted: true}, Limits{}
@@ -114,7 +114,7 @@ func (l *Limits) note(format string, args ...any) {
 	l.Notes = append(l.Notes, fmt.Sprintf(format, args...))
 }
 
-func (in *Input) forEveryone() bool {
+func (in *Input) isForAllZones() bool {
 	for i := range in.Plan.Groups {
 		if len(in.Plan.Groups[i].Consumers) != len(in.Plan.Zones) {
 			return false

@@ -64,19 +64,19 @@ func NewCluster(nodes []*corev1.Node) *Cluster {
 		at := place{node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion], node.Labels}
 		c.nodes[node.Name] = at
 		c.proxies.add(node)
-		if !counts(node) {
+		if !isCounted(node) {
 			continue
 		}
 		c.counted = append(c.counted, countedNode{
 			name:         node.Name,
 			labels:       node.Labels,
-			controlPlane: ofControlPlane(node),
+			controlPlane: isControlPlane(node),
 			cpu:          amount(node.Status.Allocatable.Cpu()),
 			memory:       amount(node.Status.Allocatable.Memory()),
 			pods:         amount(node.Status.Allocatable.Pods()),
 		})
 		if at.zone != "" {
-			c.addZone(at, ofControlPlane(node))
+			c.addZone(at, isControlPlane(node))
 		}
 	}
 	c.nameRegions()
@@ -137,8 +137,8 @@ func amount(quantity *resource.Quantity) float64 {
 	return max(0, quantity.AsApproximateFloat64())
 }
 
-// counts reports whether clients run on the node.
-func counts(node *corev1.Node) bool {
+// isCounted reports whether clients run on the node.
+func isCounted(node *corev1.Node) bool {
 	return len(ControlPlaneTaints(node)) == 0 && IsReady(node)
 }
 
@@ -149,7 +149,7 @@ func IsReady(node *corev1.Node) bool {
 	})
 }
 
-func ofControlPlane(node *corev1.Node) bool {
+func isControlPlane(node *corev1.Node) bool {
 	_, labelled := node.Labels[v1alpha1.LabelControlPlane]
 	_, formerly := node.Labels[v1alpha1.LabelMaster]
 	return labelled || formerly

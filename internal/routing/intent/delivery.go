@@ -52,9 +52,9 @@ func isForNames(slice *discoveryv1.EndpointSlice) bool {
 	return labelled
 }
 
-// peers says why members of a headless Service may find each other by its name, so each needs all of them. It is empty
-// for most Services.
-func (w written) peers() string {
+// peersReason says why members of a headless Service may find each other by its name, so each needs all of them. It is
+// empty for most Services.
+func (w written) peersReason() string {
 	switch {
 	case !IsHeadless(w.service):
 		return ""
@@ -81,12 +81,12 @@ func (r *Request) makeHeadless(from written) {
 	case r.AsksNothing():
 		r.NoPlan = fmt.Sprintf("headless (clusterIP: None): DNS gives all endpoints to every client, as %s asks", r.Source)
 	default:
-		r.Hides = r.hides(from.peers())
+		r.Hides = r.hidesWarning(from.peersReason())
 	}
 }
 
-// hides warns about a Service whose members may find each other by it.
-func (r *Request) hides(peers string) string {
+// hidesWarning warns about a Service whose members may find each other by it.
+func (r *Request) hidesWarning(peers string) string {
 	if peers == "" {
 		return ""
 	}

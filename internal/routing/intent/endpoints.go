@@ -74,7 +74,7 @@ func PodEndpoints(service *corev1.Service, pods []*corev1.Pod, cluster *Cluster)
 	selector := labels.SelectorFromSet(service.Spec.Selector)
 	ready := map[corev1.IPFamily][]found{}
 	for _, pod := range pods {
-		if pod.Namespace != service.Namespace || !selector.Matches(labels.Set(pod.Labels)) || !serves(service, pod) {
+		if pod.Namespace != service.Namespace || !selector.Matches(labels.Set(pod.Labels)) || !isServing(service, pod) {
 			continue
 		}
 		zone := cluster.nodes[pod.Spec.NodeName].zone
@@ -97,8 +97,8 @@ func PodEndpoints(service *corev1.Service, pods []*corev1.Pod, cluster *Cluster)
 	return families
 }
 
-// serves reports whether the pod gets new connections.
-func serves(service *corev1.Service, pod *corev1.Pod) bool {
+// isServing reports whether the pod gets new connections.
+func isServing(service *corev1.Service, pod *corev1.Pod) bool {
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 		return false

@@ -51,12 +51,12 @@ func ReadClusterPolicy(policy *v1alpha1.ClusterRoutingPolicy) Policy {
 
 func readSpec(spec *v1alpha1.RoutingPolicySpec) Policy {
 	r := policyReader{spec: spec}
-	r.places()
-	bound := r.bound()
+	r.readPlaces()
+	bound := r.readBound()
 	if r.bounded {
 		r.read.Intent.Bound = bound
 	}
-	r.capacity()
+	r.readCapacity()
 	if _, err := metav1.LabelSelectorAsSelector(spec.Selector); err != nil {
 		r.fault("spec.selector: %v; the policy selects no Service", err)
 	}
@@ -74,7 +74,7 @@ func (r *policyReader) fault(format string, args ...any) {
 	r.read.Faults = append(r.read.Faults, fmt.Sprintf(format, args...))
 }
 
-func (r *policyReader) places() {
+func (r *policyReader) readPlaces() {
 	if len(r.spec.Keys) > 0 {
 		tiers := slices.Clone(topology.Tiers(r.spec.Keys))
 		err := validateKeys(tiers)
@@ -83,7 +83,7 @@ func (r *policyReader) places() {
 				r.fault("spec.mode and spec.level have no effect together with spec.keys")
 			}
 			r.read.Places, r.read.Approach, r.read.Intent.Tiers = true, ApproachKeys, tiers
-			r.bounded = boundable(tiers)
+			r.bounded = canBeBounded(tiers)
 			return
 		}
 		r.fault("spec.keys: %v; they have no effect", err)
@@ -93,12 +93,12 @@ func (r *policyReader) places() {
 	r.read.Places = r.spec.Mode != "" || r.spec.Level != ""
 	r.read.Approach = Approach(mode)
 	r.read.Intent.Tiers = levelTiers(mode, level)
-	r.bounded = boundable(r.read.Intent.Tiers)
+	r.bounded = canBeBounded(r.read.Intent.Tiers)
 }
 
-// boundable reports whether a bound is possible: endpoints are divided among zones, so zones must be preferred and
+// canBeBounded reports whether a bound is possible: endpoints are divided among zones, so zones must be preferred and
 // something wider allowed.
-func boundable(tiers topology.Tiers) bool {
+func canBeBounded(tiers topology.Tiers) bool {
 	if !slices.Contains(tiers, topology.Zone) {
 		return false
 	}
@@ -135,7 +135,7 @@ func policyAlgorithms() []allocate.Algorithm {
 	return []allocate.Algorithm{allocate.Optimal, allocate.Flow, allocate.Local, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt}
 }
 
-func (r *policyReader) bound() *allocate.Bound {
+func (r *policyReader) readBound() *allocate.Bound {
 	bound := allocate.DefaultBound(DefaultAlgorithm(false))
 	r.read.unnamed = true
 	if algorithm := allocate.Algorithm(r.spec.Algorithm); algorithm != "" {
@@ -173,7 +173,7 @@ func (r *policyReader) bound() *allocate.Bound {
 	return &bound
 }
 
-func (r *policyReader) capacity() {
+func (r *policyReader) readCapacity() {
 	given, capacity := r.spec.Capacity, &r.read.Capacity
 	capacity.Type = CapacityNodes
 	types := [3]v1alpha1.CapacityType{v1alpha1.CapacityNodes, v1alpha1.CapacityCPU, v1alpha1.CapacityExpression}
@@ -294,15 +294,15 @@ func namedPolicy(from written) (request Request, warnings []string) {
 }
 
 func selectingPolicy(from written) (request Request, warnings []string) {
-	return selected(from, from.policies), nil
+	return selectedRequest(from, from.policies), nil
 }
 
 func clusterPolicy(from written) (request Request, warnings []string) {
-	return selected(from, clusterPolicies(from.options.Defaults)), nil
+	return selectedRequest(from, clusterPolicies(from.options.Defaults)), nil
 }
 
-func selected(from written, policies []anyPolicy) (request Request) {
-	declined := declines(from)
+func selectedRequest(from written, policies []anyPolicy) (request Request) {
+	declined := declineReason(from)
 	var first *anyPolicy
 	var faults, others []string
 	for i := range policies {
@@ -324,7 +324,7 @@ func selected(from written, policies []anyPolicy) (request Request) {
 	}
 	if first == nil {
 		refused := Request{Warnings: faults}
-		if unroutable(from.service) != "" { // so that it makes no difference
+		if unroutableReason(from.service) != "" { // so that it makes no difference
 			refused.SelectedWarnings = len(faults)
 		}
 		return refused

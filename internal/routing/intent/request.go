@@ -113,10 +113,10 @@ func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, opti
 		request.Capacity.Type = CapacityNodes
 	}
 	var warning string
-	if request.Groups, warning = groups(service); warning != "" {
+	if request.Groups, warning = asksForGroups(service); warning != "" {
 		request.Warnings = append(request.Warnings, warning)
 	}
-	request.NoPlan = unroutable(service)
+	request.NoPlan = unroutableReason(service)
 	if IsHeadless(service) {
 		request.makeHeadless(from)
 	}
@@ -149,7 +149,7 @@ func DefaultAlgorithm(groups bool) allocate.Algorithm {
 	return allocate.Optimal
 }
 
-func groups(service *corev1.Service) (wanted bool, warning string) {
+func asksForGroups(service *corev1.Service) (wanted bool, warning string) {
 	value, given := service.Annotations[v1alpha1.AnnotationProxy]
 	proxy := service.Labels[v1alpha1.LabelServiceProxyName]
 	switch {
@@ -212,9 +212,9 @@ func (r *Request) FromPolicy() string {
 	return ""
 }
 
-// unroutable returns why neither proxies nor DNS choose among the Service's endpoints, empty if they do. Local traffic
-// policies are for proxies, so they mean nothing for a headless Service.
-func unroutable(service *corev1.Service) string {
+// unroutableReason returns why neither proxies nor DNS choose among the Service's endpoints, empty if they do. Local
+// traffic policies are for proxies, so they mean nothing for a headless Service.
+func unroutableReason(service *corev1.Service) string {
 	switch {
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
 		return fmt.Sprintf("type ExternalName: the Service is a name for %q and has no endpoints", service.Spec.ExternalName)
@@ -322,7 +322,7 @@ func auto(from written) (request Request, warnings []string) {
 	case name == v1alpha1.AnnotationTopologyAwareHints && strings.HasPrefix(value, v1alpha1.PolicyPrefix):
 		return Request{}, []string{fmt.Sprintf("annotation %s: %q has no effect; a RoutingPolicy is named in %s",
 			name, value, v1alpha1.AnnotationTopologyMode)}
-	case value == "", disabled(value), strings.Contains(value, "/"):
+	case value == "", isDisabled(value), strings.Contains(value, "/"):
 		return Request{}, nil // a value with a slash is a policy's or another controller's
 	default:
 		return Request{}, []string{fmt.Sprintf("annotation %s: %q is unknown; allowed are Auto, Disabled and, in %s, %sNAME for a RoutingPolicy",
@@ -335,7 +335,7 @@ func auto(from written) (request Request, warnings []string) {
 		Source:   annotation(name, value),
 		// Kubernetes ignores it for a headless Service. Vicinity must not hide members from each other by taking it
 		// over.
-		Upstream: !from.options.TakeOverAuto || from.peers() != "",
+		Upstream: !from.options.TakeOverAuto || from.peersReason() != "",
 	}, nil
 }
 
@@ -350,7 +350,7 @@ func heuristic(service *corev1.Service) (name, value string) {
 
 func isAuto(value string) bool { return value == "Auto" || value == "auto" }
 
-func disabled(value string) bool { return value == "Disabled" || value == "disabled" }
+func isDisabled(value string) bool { return value == "Disabled" || value == "disabled" }
 
 // HintedUpstream reports whether Kubernetes itself writes hints for the Service.
 func HintedUpstream(service *corev1.Service) bool {
@@ -358,16 +358,16 @@ func HintedUpstream(service *corev1.Service) bool {
 	return isAuto(value) || service.Spec.TrafficDistribution != nil
 }
 
-// declines returns why policies cannot select the Service, empty for most Services: it wants no hints, another
+// declineReason returns why policies cannot select the Service, empty for most Services: it wants no hints, another
 // controller writes them, or clients need all members.
-func declines(from written) string {
+func declineReason(from written) string {
 	switch name, value := heuristic(from.service); {
-	case disabled(value):
+	case isDisabled(value):
 		return annotation(name, value) + " opts out of it"
 	case strings.Contains(value, "/") && !strings.HasPrefix(value, v1alpha1.PolicyPrefix):
 		return annotation(name, value) + " leaves the hints to another controller"
 	}
-	if peers := from.peers(); peers != "" {
+	if peers := from.peersReason(); peers != "" {
 		return peers + "; DNS gives all of them, unless the Service itself asks for a plan"
 	}
 	return ""

@@ -54,7 +54,7 @@ type judge struct {
 
 func (j judge) judge(ctx context.Context, write admission.Write[corev1.Service]) (admission.Verdict, error) {
 	service, stored := write.Object, write.Stored
-	if service.DeletionTimestamp != nil || stored != nil && sameWords(service, stored) {
+	if service.DeletionTimestamp != nil || stored != nil && sameSettings(service, stored) {
 		return admission.Verdict{}, nil
 	}
 	policies, err := j.readPolicies(ctx, write.Namespace)
@@ -108,7 +108,7 @@ func inNamespace(service *corev1.Service, namespace string) *corev1.Service {
 	return named
 }
 
-func sameWords(service, stored *corev1.Service) bool {
+func sameSettings(service, stored *corev1.Service) bool {
 	return maps.Equal(service.Annotations, stored.Annotations) && maps.Equal(service.Labels, stored.Labels) &&
 		reflect.DeepEqual(service.Spec, stored.Spec)
 }
