@@ -50,8 +50,8 @@ func (d *Decision) decideHeadless(in Input) {
 		}
 		return
 	case d.Request.Selected && len(in.Groups) == 0 && !hasEndpoints(in.Slices):
-		// Only endpoints show whether members have names, and a policy must not hide the first members of a StatefulSet from
-		// each other.
+		// Only endpoints show whether members have names, and a policy must not hide the first members of a StatefulSet
+		// from each other.
 		d.Delivery = allocate.DeliveryNone
 		return
 	}
@@ -80,7 +80,7 @@ func Unproxied(in Input, d Decision) bool {
 }
 
 // decideMeanwhile returns the decision that hints follow while kube-proxy serves a Service that asks for
-// vicinity-proxy, which may be for ever if one node never gets a proxy. It is nil if there is nothing to hint.
+// vicinity-proxy, which may last for ever if one node never gets a proxy. It is nil if there is nothing to hint.
 func decideMeanwhile(in Input, request intent.Request) (*Decision, error) {
 	request = request.WithGroups(false)
 	d := &Decision{Request: request, Delivery: deliveryOf(in.Service, request)}
@@ -107,8 +107,8 @@ func (d *Decision) Hinted() *Decision {
 	return d
 }
 
-// Leaving returns the decision that groups follow between the hand-back to kube-proxy and their deletion, while nodes still
-// use them: the given one, or balanced traffic if it has no plan.
+// Leaving returns the decision that groups follow between the hand-back to kube-proxy and their deletion, while nodes
+// still use them: the given one, or balanced traffic if it has no plan.
 func Leaving(in Input, d Decision) (Decision, error) {
 	if len(d.Families) > 0 {
 		return d, nil

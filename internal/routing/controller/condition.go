@@ -18,7 +18,7 @@ import (
 // and Kubernetes' own controller.
 func (s *pass) reportOutcome(ctx context.Context, d routing.Decision) error {
 	if s.hintsAreUncertain() && !s.record.backoff.isReported() {
-		return nil // seconds later it is known whether they stay
+		return nil // wait some seconds to see whether they stay
 	}
 	before := routing.ConditionOf(s.in.Service)
 	if !d.IsReported() {
@@ -56,8 +56,7 @@ func (s *pass) writeOutcome(ctx context.Context, d *routing.Decision, after meta
 	return nil
 }
 
-// condition returns the condition of a decision, and whether its hints are lost, which does not matter if
-// vicinity-proxy serves the Service.
+// condition returns the condition of a decision. Lost hints do not matter if vicinity-proxy serves the Service.
 func (s *pass) condition(d *routing.Decision) metav1.Condition {
 	if s.areHintsLost(d) {
 		return routing.WithHintsLost(d.Condition())

@@ -99,17 +99,17 @@ func isServedBy(eps []*discoveryv1.EndpointSlice, cluster *intent.Cluster, pods 
 // evenly over all endpoints.
 func overloadWithout(in routing.Input, now *routing.Decision, pods []string) (float64, error) {
 	eps := in.Slices
-	gone := make(map[string]bool, len(pods))
+	removed := make(map[string]bool, len(pods))
 	var worst float64
 	// In order, each plan follows the one before it. All at once, the present plan is the previous one.
 	for _, steps := range []int{1, min(len(pods), forecastSteps)} {
-		clear(gone)
+		clear(removed)
 		in.Last = now
 		for step := range steps {
 			for _, pod := range pods[step*len(pods)/steps : (step+1)*len(pods)/steps] {
-				gone[pod] = true
+				removed[pod] = true
 			}
-			in.Slices = slicesWithout(eps, gone)
+			in.Slices = slicesWithout(eps, removed)
 			then, err := routing.Decide(in)
 			if err != nil {
 				return 0, err
@@ -121,7 +121,8 @@ func overloadWithout(in routing.Input, now *routing.Decision, pods []string) (fl
 	return worst, nil
 }
 
-// overload returns the overload of a plan, infinite if a zone loses all endpoints that it reaches now.
+// overload returns the overload of a plan. It is infinite if a family loses its last endpoint, or a zone all endpoints
+// that it reaches now.
 func overload(now, then *routing.Decision) float64 {
 	worst := 0.0
 	for i := range then.Families {
@@ -139,13 +140,13 @@ func overload(now, then *routing.Decision) float64 {
 }
 
 func slicesWithout(eps []*discoveryv1.EndpointSlice, pods map[string]bool) []*discoveryv1.EndpointSlice {
-	left := make([]*discoveryv1.EndpointSlice, len(eps))
+	remaining := make([]*discoveryv1.EndpointSlice, len(eps))
 	for i, slice := range eps {
 		trimmed := *slice // the cache shares the slice
 		trimmed.Endpoints = slices.DeleteFunc(slices.Clone(slice.Endpoints), func(e discoveryv1.Endpoint) bool {
 			return e.TargetRef != nil && e.TargetRef.Kind == "Pod" && pods[e.TargetRef.Name]
 		})
-		left[i] = &trimmed
+		remaining[i] = &trimmed
 	}
-	return left
+	return remaining
 }

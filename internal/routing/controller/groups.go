@@ -208,7 +208,7 @@ func (s *groupSync) noteGroupWrite(group *v1alpha1.EndpointGroup) {
 	}
 }
 
-// writeError returns the error of a write. The known state of the group may be out of date then.
+// writeError returns the error of a write, and forgets the known state of the group, which may be out of date.
 func (s *groupSync) writeError(group *v1alpha1.EndpointGroup, doing string, err error) error {
 	s.record.groups.Forget(group)
 	if err = shell.Changed(err); shell.IsChanged(err) {

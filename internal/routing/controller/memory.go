@@ -28,8 +28,8 @@ type memory struct {
 type record struct {
 	uid  types.UID
 	last *routing.Decision
-	// service is the resource version of the last write to the Service, and slices those of the slices that got hints
-	// last.
+	// service is the resource version of the last write to the Service. slices has the resource versions of the slices
+	// that got hints last.
 	service  string
 	slices   map[string]string
 	trust    shell.Trust // in both

@@ -79,13 +79,13 @@ func (m *metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.replans, m.services}
 }
 
-func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
+func (m *metrics) countSync(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
 
 func (m *metrics) countWrite(err error) {
 	m.writes.WithLabelValues(string(shell.OutcomeOf(err))).Inc()
 }
 
-func (m *metrics) delivered(d routing.Decision, written, moved int) {
+func (m *metrics) observeDelivery(d routing.Decision, written, moved int) {
 	m.changes.WithLabelValues(string(d.Request.Approach)).Observe(float64(written))
 	m.reallocated.Observe(float64(moved))
 	endpoints := 0
@@ -263,7 +263,7 @@ type sized struct {
 	families []familyReport
 }
 
-// endpoints counts those of the largest family: a pod with two addresses counts once.
+// endpoints counts the endpoints of the largest family, so that a pod with two addresses counts once.
 func (s *sized) endpoints() int {
 	most := 0
 	for i := range s.families {
@@ -326,7 +326,7 @@ func (c *serviceCollector) largest(all []sized) []sized {
 	return all[:min(len(all), c.top)]
 }
 
-func (m *metrics) preset() {
+func (m *metrics) initialize() {
 	for _, approach := range intent.Approaches() {
 		m.changes.WithLabelValues(string(approach))
 	}

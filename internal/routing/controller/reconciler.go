@@ -82,7 +82,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	defer r.planners.Put(s.planner)
 	err = s.run(ctx, service)
 	result, outcome, err := shell.Finish(s.again, err)
-	r.metrics.synced(outcome)
+	r.metrics.countSync(outcome)
 	return result, err
 }
 
@@ -129,7 +129,7 @@ func (s *pass) run(ctx context.Context, service *corev1.Service) error {
 	if d, err = s.renew(d); err != nil {
 		return err
 	}
-	if d.Delivery == allocate.DeliveryNone && d.Request.FromPolicy() == "" && !isTouched(service) && !slices.ContainsFunc(s.in.Slices, hints.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.Pending() {
+	if d.Delivery == allocate.DeliveryNone && d.Request.FromPolicy() == "" && !hasTraces(service) && !slices.ContainsFunc(s.in.Slices, hints.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.Pending() {
 		s.forget(s.key)
 		return nil
 	}
@@ -152,7 +152,7 @@ func (s *pass) run(ctx context.Context, service *corev1.Service) error {
 	return nil
 }
 
-func isTouched(service *corev1.Service) bool {
+func hasTraces(service *corev1.Service) bool {
 	_, labelled := service.Labels[v1alpha1.LabelRouted]
 	return labelled || intent.IsHandedOver(service) ||
 		routing.ConditionOf(service) != nil
@@ -235,7 +235,7 @@ func (s *pass) remember(ctx context.Context, d routing.Decision) {
 	s.record.last = nil
 	if d.Delivery != allocate.DeliveryNone {
 		s.record.last = d.Essence()
-		s.metrics.delivered(d, s.slices, s.moved)
+		s.metrics.observeDelivery(d, s.slices, s.moved)
 	}
 	s.memory.setReport(s.key, reported)
 	if s.slices > 0 {

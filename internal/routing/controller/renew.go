@@ -15,7 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/explain"
 )
 
-// quietRecord is when the inputs of a Service's plan last changed. A restart begins the quiet time again.
+// quietRecord notes when the inputs of a Service's plan last changed. A restart begins the quiet time again.
 type quietRecord struct {
 	inputs   uint64
 	since    time.Time
@@ -62,7 +62,8 @@ func (p *replanPace) spacingAfter(endpoints int) time.Duration {
 // hintsAreUncertain reports whether written hints were removed or not stored.
 func (s *pass) hintsAreUncertain() bool { return s.record.backoff.Failures > 0 }
 
-// renew compares a kept plan with a new one, if the Service was quiet for long. It returns the decision to deliver.
+// renew compares a kept plan with a new one if the Service has been quiet for ReplanAfter. It returns the decision to
+// deliver.
 func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	quiet := &s.record.quiet
 	if inputs := inputsOf(&d); inputs != quiet.inputs || quiet.since.IsZero() {

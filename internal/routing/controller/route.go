@@ -15,6 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
+// syncHints writes the label and the hints of a decision as far as that is safe now. It is waiting if caches are behind.
 func (s *pass) syncHints(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	if s.in.Service.Labels[v1alpha1.LabelRouted] != "true" {
 		if s.waitsAfterLoss() {
@@ -164,7 +165,7 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 	lost := ""
 	for i, write := range step.Writes {
 		if lost != "" && write.ChangesNodesOnly() {
-			continue // the same would happen to it
+			continue // its hints for nodes would be lost, too
 		}
 		stored, err := s.writeHints(ctx, write)
 		s.metrics.countWrite(err)
@@ -181,7 +182,7 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 			if write.AreZonesStored(stored) {
 				continue
 			}
-			// The next write may take from a zone what this one should have given it.
+			// The next write may take endpoints from a zone that did not gain the ones of this write.
 			s.noteLoss(ctx, lost)
 			return nil
 		}

@@ -75,7 +75,7 @@ func Add(ctx context.Context, mgr manager.Manager, options Options) error {
 		return err
 	}
 	r := newReconciler(mgr.GetClient(), recorder, clock.RealClock{}, options)
-	r.metrics.preset()
+	r.metrics.initialize()
 	if err := r.metrics.register(); err != nil {
 		return fmt.Errorf("registering metrics of routing: %w", err)
 	}

@@ -19,7 +19,7 @@ func Brief(o allocate.Outcome) string {
 		case o.Algorithm == allocate.Flow:
 			return "each zone uses its own endpoints, and sends the excess to others by weights (flow)"
 		case o.Undivided:
-			return fmt.Sprintf("all zones use all endpoints: %s has no better plan for them", asked(o))
+			return fmt.Sprintf("all zones use all endpoints: %s has no better plan for them", algorithmOf(o))
 		}
 		overload := "stays below " + plaintext.Percent(o.Threshold)
 		switch {
@@ -28,7 +28,7 @@ func Brief(o allocate.Outcome) string {
 		case o.Figures.Overload >= o.Threshold: // hard regions allow it
 			overload = "is not below " + plaintext.Percent(o.Threshold) + ", because each region uses only its own endpoints"
 		}
-		return fmt.Sprintf("endpoints are divided among zones by %s, the overload %s", asked(o), overload)
+		return fmt.Sprintf("endpoints are divided among zones by %s, the overload %s", algorithmOf(o), overload)
 	}
 	return "balanced: " + briefReason(o)
 }
@@ -40,15 +40,15 @@ func briefReason(o allocate.Outcome) string {
 		return "too few endpoints to start"
 	case allocate.RuleOverload:
 		if math.IsInf(o.Overload, 1) {
-			return fmt.Sprintf("%s would leave a zone without an endpoint", asked(o))
+			return fmt.Sprintf("%s would leave a zone without an endpoint", algorithmOf(o))
 		}
-		return fmt.Sprintf("%s would overload an endpoint, the threshold is %s", asked(o), plaintext.Percent(o.Threshold))
+		return fmt.Sprintf("%s would overload an endpoint, the threshold is %s", algorithmOf(o), plaintext.Percent(o.Threshold))
 	case allocate.RuleNothingToSpare:
 		return "a zone needs endpoints of other zones, and none has any to spare"
 	case allocate.RuleFewEndpoints:
-		return fmt.Sprintf("fewer endpoints than zones, %s needs one for each", asked(o))
+		return fmt.Sprintf("fewer endpoints than zones, %s needs one for each", algorithmOf(o))
 	case allocate.RuleMinimums:
-		return fmt.Sprintf("too few endpoints for %s to keep every zone below an overload of %s", asked(o), plaintext.Percent(o.Threshold))
+		return fmt.Sprintf("too few endpoints for %s to keep every zone below an overload of %s", algorithmOf(o), plaintext.Percent(o.Threshold))
 	}
 	if reason := reasonOf(o); reason != "" {
 		return reason // it has no numbers

@@ -87,7 +87,7 @@ func Compare(q Question) (Comparison, error) {
 	return c, nil
 }
 
-// Best returns the option with the highest score: of equals the asked one, or else the first.
+// Best returns the option with the highest score. Among equal ones it prefers the asked one, then the first.
 func (c Comparison) Best() Option { return c.Options[c.best()] }
 
 func (c Comparison) best() int {
@@ -100,7 +100,8 @@ func (c Comparison) best() int {
 	return best
 }
 
-// better reports whether a is better than b by more than so many points, or leaves fewer zones without an endpoint.
+// better reports whether a leaves fewer zones without an endpoint than b, or as many and has a score higher by more than
+// points.
 func better(a, b Option, points float64) bool {
 	if a.Figures.Unreached != b.Figures.Unreached {
 		return a.Figures.Unreached < b.Figures.Unreached
@@ -205,7 +206,7 @@ func (q Question) rate(o *Option, region allocate.Region) {
 }
 
 // Decide replaces the asked option's plan by one that was decided elsewhere, perhaps from a previous plan. nodes and
-// endpoints are those of Option.
+// endpoints are as in Option.
 func (c *Comparison) Decide(q Question, plan allocate.Plan, outcome allocate.Outcome, nodes *allocate.NodePlan, endpoints []allocate.Endpoint) {
 	o := &c.Options[c.Asked]
 	o.Plan, o.Outcome, o.Nodes, o.Endpoints = plan.Clone(), outcome, nodes, endpoints

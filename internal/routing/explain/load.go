@@ -5,7 +5,8 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// loads are those of a plan's endpoints by group and home zone. They are ranges, because nodes can make them differ.
+// loads are the loads of a plan's endpoints by group and home zone. They are ranges, because nodes that prefer their own
+// endpoints make them differ.
 type loads map[loadKey]loadRange
 
 type loadKey struct{ group, home int }

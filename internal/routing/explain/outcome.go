@@ -44,90 +44,90 @@ func reasonOf(o allocate.Outcome) string {
 		if o.Zones == 1 {
 			return "one zone has all nodes and all endpoints, so there is nothing to choose"
 		}
-		return fmt.Sprintf("fewer than 2 zones have capacity, so %s has nothing to divide", asked(o))
+		return fmt.Sprintf("fewer than 2 zones have capacity, so %s has nothing to divide", algorithmOf(o))
 	case allocate.RuleTiers:
-		return "nearest: each zone uses its nearest endpoints, however high the load is" + reach(o)
+		return "nearest: each zone uses its nearest endpoints, however high the load is" + unreachedSuffix(o)
 	case allocate.RuleBelowStart, allocate.RuleInBand:
-		// The numbers show which of the two rules it is. Both have the same remedy.
-		return fmt.Sprintf("%s, starts at %s", plaintext.Plural(o.Endpoints, "endpoint"), start(o))
+		// The numbers show which of the two rules applies. Both have the same remedy.
+		return fmt.Sprintf("%s, starts at %s", plaintext.Plural(o.Endpoints, "endpoint"), startText(o))
 	case allocate.RuleKept:
 		if o.Algorithm == allocate.Flow {
-			return "the weights in force, own endpoints first, overload " + plaintext.Percent(o.Figures.Overload) + reach(o)
+			return "the weights in force, own endpoints first, overload " + plaintext.Percent(o.Figures.Overload) + unreachedSuffix(o)
 		}
-		return "the previous plan, new endpoints in their own zone, " + division(o) + load(o)
+		return "the previous plan, new endpoints in their own zone, " + undividedPrefix(o) + loadText(o)
 	case allocate.RuleRenewed:
-		return "a new plan, better than the previous one: " + division(o) + Change(o.Figures, o.Before) + ", " + limit(o)
+		return "a new plan, better than the previous one: " + undividedPrefix(o) + Change(o.Figures, o.Before) + ", " + thresholdText(o)
 	case allocate.RulePlanned:
 		if o.Algorithm == allocate.Flow {
-			return "new weights, own endpoints first, overload " + plaintext.Percent(o.Figures.Overload) + reach(o)
+			return "new weights, own endpoints first, overload " + plaintext.Percent(o.Figures.Overload) + unreachedSuffix(o)
 		}
-		return "a new plan, " + division(o) + load(o)
+		return "a new plan, " + undividedPrefix(o) + loadText(o)
 	case allocate.RuleOverload:
 		if math.IsInf(o.Overload, 1) {
-			return fmt.Sprintf("%s would leave %s without an endpoint", asked(o), ZoneName(o.Zone))
+			return fmt.Sprintf("%s would leave %s without an endpoint", algorithmOf(o), ZoneName(o.Zone))
 		}
-		return fmt.Sprintf("%s would overload%s by %s, the threshold is %s", asked(o), where(o.Zone), plaintext.Percent(o.Overload), plaintext.Percent(o.Threshold))
+		return fmt.Sprintf("%s would overload%s by %s, the threshold is %s", algorithmOf(o), overloadedPart(o.Zone), plaintext.Percent(o.Overload), plaintext.Percent(o.Threshold))
 	case allocate.RuleNothingToSpare:
 		return fmt.Sprintf("%s needs endpoints of other zones, and none has any to spare", ZoneName(o.Zone))
 	case allocate.RuleFewEndpoints:
-		return fmt.Sprintf("%s for %s, %s needs one for each", plaintext.Plural(o.Endpoints, "endpoint"), plaintext.Plural(o.Zones, "zone"), asked(o))
+		return fmt.Sprintf("%s for %s, %s needs one for each", plaintext.Plural(o.Endpoints, "endpoint"), plaintext.Plural(o.Zones, "zone"), algorithmOf(o))
 	case allocate.RuleNodeNoZone:
-		return fmt.Sprintf("a node has no zone, and %s needs the zones of all", asked(o))
+		return fmt.Sprintf("a node has no zone, and %s needs the zones of all", algorithmOf(o))
 	case allocate.RuleNodeNoCapacity:
-		return fmt.Sprintf("a node has no allocatable CPU, and %s needs that of all", asked(o))
+		return fmt.Sprintf("a node has no allocatable CPU, and %s needs that of all", algorithmOf(o))
 	case allocate.RuleEndpointNoZone:
-		return fmt.Sprintf("an endpoint has no zone, and %s needs the zones of all", asked(o))
+		return fmt.Sprintf("an endpoint has no zone, and %s needs the zones of all", algorithmOf(o))
 	case allocate.RuleMinimums:
 		return fmt.Sprintf("%s, %s needs at least %d to keep every zone below an overload of %s",
-			plaintext.Plural(o.Endpoints, "endpoint"), asked(o), o.Minimum, plaintext.Percent(o.Threshold))
+			plaintext.Plural(o.Endpoints, "endpoint"), algorithmOf(o), o.Minimum, plaintext.Percent(o.Threshold))
 	}
 	return ""
 }
 
-// start returns the number of endpoints at which plans begin.
-func start(o allocate.Outcome) string {
+// startText returns the number of endpoints at which plans begin.
+func startText(o allocate.Outcome) string {
 	if o.Padding == 0 {
 		return strconv.Itoa(o.Start)
 	}
 	return fmt.Sprintf("%d (threshold %d + padding %d)", o.Start+o.Padding, o.Start, o.Padding)
 }
 
-func division(o allocate.Outcome) string {
+func undividedPrefix(o allocate.Outcome) string {
 	if o.Undivided {
 		return "all zones use all endpoints, "
 	}
 	return ""
 }
 
-// load describes the load of the busiest endpoint.
-func load(o allocate.Outcome) string {
-	return "overload " + plaintext.Percent(o.Figures.Overload) + ", " + limit(o)
+// loadText describes the load of the busiest endpoint.
+func loadText(o allocate.Outcome) string {
+	return "overload " + plaintext.Percent(o.Figures.Overload) + ", " + thresholdText(o)
 }
 
-func limit(o allocate.Outcome) string {
+func thresholdText(o allocate.Outcome) string {
 	relation := "below"
 	if o.Figures.Overload >= o.Threshold {
 		relation = "not below"
 	}
-	return relation + " the threshold of " + plaintext.Percent(o.Threshold) + reach(o)
+	return relation + " the threshold of " + plaintext.Percent(o.Threshold) + unreachedSuffix(o)
 }
 
 // Change compares a plan with the one before it, as in "100 % of the traffic stays in its zone instead of 83.3 %,
 // greatest overload 0 % as before".
 func Change(now, before allocate.Figures) string {
 	return fmt.Sprintf("%s of the traffic stays in its zone%s, greatest overload %s%s",
-		plaintext.Percent(now.InZone), instead(now.InZone, before.InZone), plaintext.Percent(now.Overload), instead(now.Overload, before.Overload))
+		plaintext.Percent(now.InZone), comparedWith(now.InZone, before.InZone), plaintext.Percent(now.Overload), comparedWith(now.Overload, before.Overload))
 }
 
-func instead(now, before float64) string {
+func comparedWith(now, before float64) string {
 	if plaintext.Percent(now) == plaintext.Percent(before) {
 		return " as before"
 	}
 	return " instead of " + plaintext.Percent(before)
 }
 
-// reach counts zones that a requirement leaves without an endpoint.
-func reach(o allocate.Outcome) string {
+// unreachedSuffix counts zones that a requirement leaves without an endpoint.
+func unreachedSuffix(o allocate.Outcome) string {
 	if n := o.Figures.Unreached; n > 0 {
 		return "; " + Unreached(n)
 	}
@@ -142,14 +142,14 @@ func Unreached(zones int) string {
 	return fmt.Sprintf("%d zones reach no endpoint", zones)
 }
 
-func asked(o allocate.Outcome) string {
+func algorithmOf(o allocate.Outcome) string {
 	if o.Algorithm == "" {
 		return "the algorithm"
 	}
 	return string(o.Algorithm)
 }
 
-func where(zone string) string {
+func overloadedPart(zone string) string {
 	if zone == "" {
 		return " an endpoint"
 	}

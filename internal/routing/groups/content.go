@@ -262,7 +262,7 @@ func (w *want) object(before *v1alpha1.EndpointGroup, c content, trigger string)
 }
 
 // triggerOf returns the time of the change that the step is for, in the form of the annotation: the last one of the
-// slices. It is empty if a group has it already: then the step is for something else.
+// slices. It is empty if a group has that time already, because then the step has another cause.
 func triggerOf(w *want, groups []*group) string {
 	var last time.Time
 	trigger := ""
@@ -282,7 +282,7 @@ func triggerOf(w *want, groups []*group) string {
 	return trigger
 }
 
-// triggerTime returns when a change of endpoints happened, zero if annotations do not say.
+// triggerTime returns when a change of endpoints happened, zero without a valid annotation.
 func triggerTime(annotations map[string]string) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, annotations[corev1.EndpointsLastChangeTriggerTime])
 	if err != nil {

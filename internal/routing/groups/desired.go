@@ -114,7 +114,7 @@ func (w *want) plans(zone string) bool {
 // assignShares gives each endpoint its share, and returns all shares.
 func (w *want) assignShares() []*share {
 	shares := map[shareKey]*share{}
-	get := func(t *part, c consumers, home string) *share {
+	shareFor := func(t *part, c consumers, home string) *share {
 		key := shareKey{t.key, c.key(), home}
 		if shares[key] == nil {
 			shares[key] = &share{key: key, part: t, consumers: c}
@@ -123,23 +123,23 @@ func (w *want) assignShares() []*share {
 	}
 	sets := w.plannedConsumers()
 	for _, t := range w.parts {
-		type wish struct {
+		type setAndHome struct {
 			set  allocate.ConsumerSet
 			home string
 		}
-		known := map[wish]*share{} // few, and keys take time
+		known := map[setAndHome]*share{} // computing a key is slow, and few pairs differ
 		for _, e := range t.endpoints {
 			set, assigned := w.plan.Assigned[e.Address]
 			if e.NotReady || !assigned {
 				continue
 			}
-			at := wish{set, e.Zone}
+			at := setAndHome{set, e.Zone}
 			if known[at] == nil {
 				users, found := sets[set]
 				if !found {
 					users = consumersOf(set)
 				}
-				known[at] = get(t, users, w.home(e.Zone, users))
+				known[at] = shareFor(t, users, w.home(e.Zone, users))
 			}
 			e.share, e.planned = known[at], true
 			e.share.ready = true
@@ -153,7 +153,7 @@ func (w *want) assignShares() []*share {
 				probable[e.Zone] = t.mostOf(e.Zone)
 			}
 			if probable[e.Zone] == nil {
-				probable[e.Zone] = get(t, w.alone(e.Zone), "")
+				probable[e.Zone] = shareFor(t, w.onlyZone(e.Zone), "")
 			}
 			e.share = probable[e.Zone]
 		}
@@ -176,7 +176,7 @@ func (w *want) home(zone string, users consumers) string {
 	return ""
 }
 
-func (w *want) alone(zone string) consumers {
+func (w *want) onlyZone(zone string) consumers {
 	if w.plans(zone) {
 		return consumers{list: []v1alpha1.GroupConsumer{{Zone: zone, Weight: fullWeight}}}
 	}

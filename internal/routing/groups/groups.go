@@ -1,11 +1,11 @@
-// Package groups decides the next step towards the EndpointGroups that deliver a plan. It
-// reads objects and returns values; it writes nothing and knows no clock.
+// Package groups decides the next step towards the EndpointGroups that deliver a plan. It reads objects and returns
+// values; it writes nothing and knows no clock.
 //
-// # What groups say
+// # Which groups a node uses
 //
 // A node uses every group that its proxy sees: each one without the label not-for.vicinity.dev/ of the node's zone. The
 // exception is a localOnly group with an endpoint in the node's zone that does not name the zone among its consumers:
-// of that the node uses only endpoints on itself. Each zone sees a group, if only an empty one. Among groups with the
+// the node uses only the group's endpoints on the node itself. Each zone sees at least one group, which may be empty. Among groups with the
 // same tiers a node uses the nearest tier. Endpoints of groups with different tiers add up, which happens only while
 // tiers change.
 //
@@ -15,16 +15,16 @@
 // An endpoint is in one group. It stays there while its consumers are those of the group, or become those of the whole
 // group. When consumers change, zones gain endpoints at once. Ready endpoints that zones lose are held for Input.Grace:
 // meanwhile an endpoint is in two groups, or a group has consumers that leave it. An annotation says which, and since
-// when, so the groups always tell the last plan.
+// when, so the last plan can be read back from the groups.
 //
 // # How a step is made
 //
 // Four pure functions follow one another for each address family:
 //
 //	desired   slices and plan: which endpoints can share a group, and for whom
-//	match     these and the groups that exist: which group has which endpoint
-//	hold      these and the time: what each group says in this step
-//	order     the writes, in an order in which each is safe
+//	match     shares and existing groups: which group has which endpoint
+//	hold      groups and the time: the content of each group in this step
+//	order     writes: an order in which each is safe
 package groups
 
 import (

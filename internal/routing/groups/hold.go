@@ -51,7 +51,7 @@ const (
 	stale                     // the group keeps it in its old state
 )
 
-// hold decides what each group says in this step. A step either gives or takes:
+// hold decides the content of each group in this step. A step either gives or takes:
 //
 //   - It gives while any zone gains an endpoint. Endpoints that zones lose stay, however long they are held already.
 //     Removed endpoints leave the groups at once, unless a zone would have no ready endpoint before it gains others:

@@ -116,7 +116,7 @@ func (w *want) samePods(object *v1alpha1.EndpointGroup) *part {
 	return best
 }
 
-// shareOf returns the share that the object says, which may not be a wanted one.
+// shareOf returns the share of the existing group, which need not be a wanted one.
 func (w *want) shareOf(g *group, t *part) *share {
 	users := consumers{nowhere: g.marks.Nowhere, list: slices.DeleteFunc(slices.Clone(g.marks.plannedConsumers(g.object)), func(c v1alpha1.GroupConsumer) bool {
 		return !w.plans(c.Zone)
@@ -184,8 +184,8 @@ func settlePlacements(places []placement) map[*share][]*placement {
 	return homeless
 }
 
-// staysIn returns the present group in which the endpoint stays, nil if there is none. It arrives there if the groups,
-// read now, would not say so.
+// staysIn returns the existing group in which the endpoint stays, nil if there is none. The endpoint arrives there if the
+// existing groups do not show that it belongs there.
 func (p *placement) staysIn() (g *group, arrives bool) {
 	switch {
 	case p.readIn == nil:

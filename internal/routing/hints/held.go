@@ -63,13 +63,13 @@ func (p Plans) Unwritten(slice *discoveryv1.EndpointSlice) int {
 	}
 	held := heldZones(slice)
 	for i := range endpoints {
-		now, then := &slice.Endpoints[i], &endpoints[i]
-		if len(now.Addresses) == 0 || Same(now.Hints, then.Hints) {
+		current, planned := &slice.Endpoints[i], &endpoints[i]
+		if len(current.Addresses) == 0 || Same(current.Hints, planned.Hints) {
 			continue
 		}
-		both := slices.Concat(Zones(then), held[now.Addresses[0]])
+		both := slices.Concat(Zones(planned), held[current.Addresses[0]])
 		slices.Sort(both)
-		if slices.Equal(slices.Compact(both), Zones(now)) {
+		if slices.Equal(slices.Compact(both), Zones(current)) {
 			unwritten--
 		}
 	}

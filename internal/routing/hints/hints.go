@@ -104,8 +104,8 @@ func (p *Plan) hint(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	return both
 }
 
-// Stay counts the known endpoints of a slice that have all hints of the plan, and the ones that lost some. More hints
-// than the plan's do no harm.
+// Stay counts the known endpoints of a slice that have all hints of the plan, and the ones that lost some. Additional
+// hints do not matter.
 func (p *Plan) Stay(slice *discoveryv1.EndpointSlice, known func(address string) bool) (stayed, lost int) {
 	if !p.Wanted {
 		return 0, 0

@@ -19,8 +19,8 @@ type Write struct {
 	Held string
 	// Changed is the number of endpoints whose hints differ from the slice's.
 	Changed int
-	// Marked asks for the label of routed slices, by which the webhook knows foreign ones. Kubernetes copies the label
-	// to its own slices.
+	// Marked asks for the label of routed slices, so that the webhook handles foreign ones. Kubernetes copies the
+	// label to its own slices.
 	Marked bool
 }
 
@@ -212,8 +212,8 @@ func allHinted(endpoints []discoveryv1.Endpoint) bool {
 	return true
 }
 
-// widen changes a write so that it takes no zone from an endpoint, within the limit of hints. held counts endpoints
-// that keep zones by that.
+// widen changes a write so that it takes no zone from an endpoint, within the limit of hints. held counts the endpoints
+// that keep such zones.
 func widen(w Write) (widened Write, held int) {
 	widened = Write{Slice: w.Slice, Endpoints: slices.Clone(w.Slice.Endpoints), Marked: w.Marked}
 	kept := map[string][]string{}

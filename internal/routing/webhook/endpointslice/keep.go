@@ -48,11 +48,11 @@ func planOfHints(h *discoveryv1.EndpointHints) plan {
 	return balanced
 }
 
-// spot identifies an endpoint of a Service. In another zone it is another endpoint.
-type spot struct{ address, zone string }
+// endpointID identifies an endpoint of a Service. An address that changes its zone is another endpoint.
+type endpointID struct{ address, zone string }
 
-func spotOf(e *discoveryv1.Endpoint) spot {
-	s := spot{zone: ptr.Deref(e.Zone, "")}
+func idOf(e *discoveryv1.Endpoint) endpointID {
+	s := endpointID{zone: ptr.Deref(e.Zone, "")}
 	if len(e.Addresses) > 0 {
 		s.address = e.Addresses[0]
 	}
@@ -66,8 +66,8 @@ func homeOf(e *discoveryv1.Endpoint) home {
 	return home{ptr.Deref(e.NodeName, ""), ptr.Deref(e.Zone, "")}
 }
 
-// holdsFor reports whether the hints of an endpoint are valid for the one that is written at its spot. Hints for nodes
-// are valid on the same node only.
+// holdsFor reports whether the hints of an endpoint are valid for another with the same ID. Hints for nodes are valid on
+// the same node only.
 func holdsFor(other, e *discoveryv1.Endpoint) bool {
 	return other.Hints == nil || len(other.Hints.ForNodes) == 0 || ptr.Deref(other.NodeName, "") == ptr.Deref(e.NodeName, "")
 }
@@ -90,20 +90,20 @@ func hintOwnZones(endpoints []discoveryv1.Endpoint) {
 
 // keepStored gives endpoints their stored hints. It returns the endpoints that the stored slice lacks.
 func keepStored(endpoints, stored []discoveryv1.Endpoint) (added []*discoveryv1.Endpoint) {
-	known := make(map[spot]*discoveryv1.Endpoint, len(stored))
+	known := make(map[endpointID]*discoveryv1.Endpoint, len(stored))
 	for i := range stored {
-		if at := spotOf(&stored[i]); known[at] == nil {
+		if at := idOf(&stored[i]); known[at] == nil {
 			known[at] = &stored[i]
 		}
 	}
 	for i := range endpoints {
 		e := &endpoints[i]
-		was := known[spotOf(e)]
+		before := known[idOf(e)]
 		switch {
-		case was == nil || len(e.Addresses) == 0 || !holdsFor(was, e):
+		case before == nil || len(e.Addresses) == 0 || !holdsFor(before, e):
 			added = append(added, e)
-		case isValid(was.Hints): // an older API server accepted others
-			e.Hints = was.Hints
+		case isValid(before.Hints): // an older API server accepted invalid ones
+			e.Hints = before.Hints
 		}
 	}
 	return added
@@ -120,10 +120,10 @@ func (p plan) hint(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint
 		}
 		return
 	}
-	moved, beside, toNodes := p.find(added, known)
+	moved, sameNode, toNodes := p.find(added, known)
 	for _, e := range added {
 		at := homeOf(e)
-		nodes := beside[at]
+		nodes := sameNode[at]
 		if nodes == nil && isNode(at.node) {
 			nodes = []discoveryv1.ForNode{{Name: at.node}}
 		}
@@ -142,20 +142,20 @@ func (p plan) hint(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint
 }
 
 // find looks for new endpoints among the known ones. moved has the hints of endpoints that come from another slice.
-// beside has the hinted nodes of endpoints on the same node as new ones, which are the plan for that node: its own
+// sameNode has the hinted nodes of endpoints on the same node as new ones, which are the plan for that node: its own
 // endpoints, those of its rack, or none because it would overload them. toNodes says that any endpoint has hints for
 // nodes.
 func (p plan) find(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint) (
-	moved map[*discoveryv1.Endpoint]*discoveryv1.EndpointHints, beside map[home][]discoveryv1.ForNode, toNodes bool,
+	moved map[*discoveryv1.Endpoint]*discoveryv1.EndpointHints, sameNode map[home][]discoveryv1.ForNode, toNodes bool,
 ) {
-	at := map[spot]*discoveryv1.Endpoint{}
-	moved, beside = map[*discoveryv1.Endpoint]*discoveryv1.EndpointHints{}, map[home][]discoveryv1.ForNode{}
+	at := map[endpointID]*discoveryv1.Endpoint{}
+	moved, sameNode = map[*discoveryv1.Endpoint]*discoveryv1.EndpointHints{}, map[home][]discoveryv1.ForNode{}
 	for _, e := range added {
 		if len(e.Addresses) > 0 {
-			at[spotOf(e)] = e
+			at[idOf(e)] = e
 		}
 		if isNode(homeOf(e).node) {
-			beside[homeOf(e)] = nil
+			sameNode[homeOf(e)] = nil
 		}
 	}
 	for _, endpoints := range known {
@@ -165,19 +165,19 @@ func (p plan) find(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint
 			if planOfHints(other.Hints) != p {
 				continue
 			}
-			if e := at[spotOf(other)]; e != nil && moved[e] == nil && holdsFor(other, e) && isValid(other.Hints) {
+			if e := at[idOf(other)]; e != nil && moved[e] == nil && holdsFor(other, e) && isValid(other.Hints) {
 				moved[e] = other.Hints
 			}
-			if nodes, wanted := beside[homeOf(other)]; wanted && nodes == nil && p.speaksForNode(other) && isValid(other.Hints) {
-				beside[homeOf(other)] = other.Hints.ForNodes
+			if nodes, wanted := sameNode[homeOf(other)]; wanted && nodes == nil && p.speaksForNode(other) && isValid(other.Hints) {
+				sameNode[homeOf(other)] = other.Hints.ForNodes
 			}
 		}
 	}
-	return moved, beside, toNodes
+	return moved, sameNode, toNodes
 }
 
-// speaksForNode reports whether hints show the plan for the node of their endpoint. Those of an endpoint that only
-// other zones use do not.
+// speaksForNode reports whether hints show the plan for the node of their endpoint. They do not if only other zones use
+// the endpoint.
 func (p plan) speaksForNode(e *discoveryv1.Endpoint) bool {
 	return len(e.Hints.ForNodes) > 0 &&
 		(p != hinted || slices.Contains(e.Hints.ForZones, discoveryv1.ForZone{Name: ptr.Deref(e.Zone, "")}))
