@@ -44,7 +44,7 @@ type place struct {
 // clusterZone is a zone with nodes that count.
 type clusterZone struct {
 	name    string
-	regions []string // of its nodes, in order; more than one is a mistake
+	regions []string // of its nodes, in order; several are a mistake
 	workers bool     // it has nodes that are not of the control plane
 }
 
@@ -52,7 +52,7 @@ type clusterZone struct {
 type countedNode struct {
 	name              string
 	labels            map[string]string
-	controlPlane      bool // it is labelled as one of it
+	controlPlane      bool // it has a label of the control plane
 	zone              int  // index; negative if it has none
 	cpu, memory, pods float64
 }

@@ -30,8 +30,8 @@ func GivesNames(eps []*discoveryv1.EndpointSlice) bool {
 	})
 }
 
-// ProxySlices returns the slices of a Service that proxies read. Others than Kubernetes can write slices too: one with
-// the label of headless Services has no endpoints for proxies.
+// ProxySlices returns the slices of a Service that proxies read. Users can write slices, too. A slice with the label of
+// headless Services has no endpoints for proxies.
 func ProxySlices(service *corev1.Service, eps []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	if IsHeadless(service) || !slices.ContainsFunc(eps, isForNames) {
 		return eps
@@ -52,7 +52,7 @@ func isForNames(slice *discoveryv1.EndpointSlice) bool {
 	return labelled
 }
 
-// peersReason says why members of a headless Service may find each other by its name, so each needs all of them. It is
+// peersReason says why members of a headless Service may find each other by its name, and so need all of them. It is
 // empty for most Services.
 func (w written) peersReason() string {
 	switch {
@@ -107,8 +107,8 @@ func withoutWeights(bound allocate.Bound) (plain allocate.Bound, warning string)
 	return plain, fmt.Sprintf("DNS records of a headless Service have no weights, which algorithm %s needs; %s is used", bound.Algorithm, plain.Algorithm)
 }
 
-// NeedOfGroups returns the predicate of a sentence about what hints can never express of an intent, empty if they can
-// express all.
+// NeedOfGroups returns the predicate of a sentence about the part of an intent that hints cannot express, empty if they
+// can express all of it.
 func NeedOfGroups(intent allocate.Intent) string {
 	switch {
 	case intent.Tiers.Hard():

@@ -41,14 +41,14 @@ func SliceEndpoints(eps []*discoveryv1.EndpointSlice, cluster *Cluster) Families
 
 // readyIn reads the ready endpoints from slices in the order of names.
 func readyIn(list []*discoveryv1.EndpointSlice, cluster *Cluster) []Endpoint {
-	var all []found
+	var all []candidate
 	for _, slice := range list {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			if len(e.Addresses) == 0 {
 				continue
 			}
-			read := found{Endpoint: Endpoint{Address: e.Addresses[0], Zone: cluster.ZoneOf(e)}, state: endpoint.StateOf(e), at: len(all)}
+			read := candidate{Endpoint: Endpoint{Address: e.Addresses[0], Zone: cluster.ZoneOf(e)}, state: endpoint.StateOf(e), at: len(all)}
 			if e.NodeName != nil {
 				read.Node = *e.NodeName
 			}
@@ -58,7 +58,7 @@ func readyIn(list []*discoveryv1.EndpointSlice, cluster *Cluster) []Endpoint {
 			all = append(all, read)
 		}
 	}
-	return inOrder(all)
+	return bestOfEach(all)
 }
 
 // PodEndpoints finds the ready endpoints of a Service among pods, as Kubernetes does to write slices. If the Service
@@ -72,7 +72,7 @@ func PodEndpoints(service *corev1.Service, pods []*corev1.Pod, cluster *Cluster)
 		return families
 	}
 	selector := labels.SelectorFromSet(service.Spec.Selector)
-	ready := map[corev1.IPFamily][]found{}
+	ready := map[corev1.IPFamily][]candidate{}
 	for _, pod := range pods {
 		if pod.Namespace != service.Namespace || !selector.Matches(labels.Set(pod.Labels)) || !isServing(service, pod) {
 			continue
@@ -86,13 +86,13 @@ func PodEndpoints(service *corev1.Service, pods []*corev1.Pod, cluster *Cluster)
 			if _, wanted := families[family]; family == "" || !wanted && len(service.Spec.IPFamilies) > 0 {
 				continue
 			}
-			ready[family] = append(ready[family], found{
+			ready[family] = append(ready[family], candidate{
 				Endpoint: Endpoint{Address: address, Zone: zone, Node: pod.Spec.NodeName, Pod: pod.Name}, at: len(ready[family]),
 			})
 		}
 	}
 	for family, list := range ready {
-		families[family] = inOrder(list)
+		families[family] = bestOfEach(list)
 	}
 	return families
 }
@@ -137,22 +137,22 @@ func familyOf(address string) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// found is an endpoint with its rank among those of the same address.
-type found struct {
+// candidate is an endpoint that may share its address with others. Its state and then its place in the slices rank it.
+type candidate struct {
 	Endpoint
 	state endpoint.State
 	at    int
 }
 
-// inOrder returns the ready endpoints sorted by address, one for each address.
-func inOrder(list []found) []Endpoint {
-	slices.SortFunc(list, func(a, b found) int {
+// bestOfEach returns the ready endpoints, sorted by address. Each address has its first candidate by rank.
+func bestOfEach(list []candidate) []Endpoint {
+	slices.SortFunc(list, func(a, b candidate) int {
 		if order := strings.Compare(a.Address, b.Address); order != 0 {
 			return order
 		}
 		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.at, b.at))
 	})
-	list = slices.CompactFunc(list, func(a, b found) bool { return a.Address == b.Address })
+	list = slices.CompactFunc(list, func(a, b candidate) bool { return a.Address == b.Address })
 	var ready []Endpoint
 	for i := range list {
 		if list[i].state.IsReady() {
