@@ -62,7 +62,7 @@ func (d Decision) Condition() metav1.Condition {
 		if allocated && d.Request.Headless {
 			sentences = append(sentences, deliveredToDNS)
 		}
-		if condition.Status == metav1.ConditionTrue && inForce.leavesZones() {
+		if condition.Status == metav1.ConditionTrue && inForce.hasUnreachedZones() {
 			sentences = append(sentences, someUnreached)
 		}
 	}
@@ -79,7 +79,8 @@ const deliveredToDNS = "delivered to DNS servers: vicinity-dns follows the plan;
 
 const someUnreached = "some zones reach no endpoint, because the requirement allows no farther one"
 
-func (d Decision) leavesZones() bool {
+// hasUnreachedZones reports whether a zone reaches no endpoint although endpoints are ready.
+func (d Decision) hasUnreachedZones() bool {
 	return slices.ContainsFunc(d.Families, func(f FamilyDecision) bool {
 		return f.Outcome.Figures.Unreached > 0 && len(f.Endpoints) > 0
 	})

@@ -25,7 +25,7 @@ func Decide(in Input) (Decision, error) {
 	if err != nil || !d.improves(&kept) {
 		return kept, err
 	}
-	d.noteBefore(&kept)
+	d.noteKeptFigures(&kept)
 	return d, nil
 }
 
@@ -115,7 +115,7 @@ func (d *Decision) plan(in Input) error {
 		f := FamilyDecision{Family: family, Endpoints: ready, Region: in.Cluster.Region(d.Request.Capacity, ready)}
 		intent := d.Request.Intent
 		if d.Delivery == allocate.DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
-			intent.Tiers = zoneLevel(intent.Tiers)
+			intent.Tiers = withoutFineTiers(intent.Tiers)
 		}
 		before := previous{state: states.State(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew, discarded: slices.Contains(in.discarded, family)}
 		if last := in.Last.family(family); last != nil {
@@ -158,8 +158,8 @@ func (d *Decision) NothingToChoose() bool {
 		!slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule != allocate.RuleOneZone })
 }
 
-// zoneLevel returns the tiers that are decided by zone. Nodes apply finer tiers to the endpoints of their zone.
-func zoneLevel(tiers topology.Tiers) topology.Tiers {
+// withoutFineTiers returns the tiers that a plan by zones decides. Nodes apply finer tiers to the endpoints of their zone.
+func withoutFineTiers(tiers topology.Tiers) topology.Tiers {
 	kept := topology.Tiers{}
 	for _, key := range tiers {
 		if !topology.IsFine(key) {

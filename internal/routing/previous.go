@@ -105,10 +105,10 @@ func (d *Decision) improves(kept *Decision) bool {
 	return true
 }
 
-// noteBefore notes the figures of the kept plans in the new ones.
-func (d *Decision) noteBefore(kept *Decision) {
+// noteKeptFigures notes the figures of the kept plans in the new ones.
+func (d *Decision) noteKeptFigures(kept *Decision) {
 	if d.Meanwhile.HasRule(allocate.RuleRenewed) {
-		d.Meanwhile.noteBefore(kept.Meanwhile)
+		d.Meanwhile.noteKeptFigures(kept.Meanwhile)
 	}
 	for i := range d.Families {
 		if f := &d.Families[i]; f.Outcome.Rule == allocate.RuleRenewed {

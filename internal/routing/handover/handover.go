@@ -144,7 +144,7 @@ type Step struct {
 	// Missing are the nodes that the hand-over waits for, or that cannot serve a handed-over Service, in order. If
 	// nodes or Leases change them, another step is due.
 	Missing []string
-	// Down are the nodes that count as down, in order. No Service waits for them.
+	// Down are the down nodes, in order. No Service waits for them.
 	Down  []string
 	Notes []string
 }
@@ -155,23 +155,23 @@ func (h State) Next(now time.Time) Step {
 	ours := h.ProxyName == v1alpha1.ServiceProxyName
 	switch {
 	case h.Headless:
-		return h.unproxied(ours)
+		return h.stepHeadless(ours)
 	case h.Wanted && ours:
-		return h.served(now)
+		return h.stepServed(now)
 	case h.Wanted:
-		return h.taking(now)
+		return h.stepTaking(now)
 	case ours:
 		return Step{
 			Phase: PhaseReturning, Release: true, After: h.Grace, Memory: Memory{Returned: now},
 			Notes: []string{"kube-proxy serves the Service again; its groups are deleted once all nodes have had time to notice"},
 		}
 	}
-	return h.returning(now)
+	return h.stepReturning(now)
 }
 
-// unproxied returns the step of a headless Service. Its groups are deleted at once: without groups DNS gives all
+// stepHeadless is for a Service that only DNS serves. Its groups are deleted at once: without groups DNS gives all
 // endpoints.
-func (h State) unproxied(ours bool) Step {
+func (h State) stepHeadless(ours bool) Step {
 	switch {
 	case ours:
 		return Step{Phase: PhaseIdle, Release: true}
@@ -181,7 +181,7 @@ func (h State) unproxied(ours bool) Step {
 	return Step{Phase: PhaseIdle}
 }
 
-func (h State) served(now time.Time) Step {
+func (h State) stepServed(now time.Time) Step {
 	step := Step{Phase: PhaseServed, Missing: Unserved(h.Proxies, now), Down: Down(h.Proxies, now)}
 	if len(step.Missing) > 0 {
 		step.Notes = []string{fmt.Sprintf("vicinity-proxy does not answer on %s, so the Service does not work there: start it, or remove the annotation %s",
@@ -191,7 +191,7 @@ func (h State) served(now time.Time) Step {
 	return step
 }
 
-func (h State) taking(now time.Time) Step {
+func (h State) stepTaking(now time.Time) Step {
 	step := Step{Phase: PhaseTaking, Memory: Memory{Begun: h.Memory.Begun}}
 	switch {
 	case !h.Written || len(h.Groups) == 0:
@@ -202,7 +202,7 @@ func (h State) taking(now time.Time) Step {
 		step.Notes = []string{fmt.Sprintf("kube-proxy serves the Service until Kubernetes has made its EndpointSlices of %s", h.Unsliced)}
 		return step
 	case !h.hasBegun():
-		step.Memory.Begun = versions(h.Groups)
+		step.Memory.Begun = versionsOf(h.Groups)
 	}
 	if len(h.Proxies) == 0 {
 		step.Notes = []string{"kube-proxy still serves the Service: no node is selected for vicinity-proxy"}
@@ -234,8 +234,8 @@ func (h State) hasBegun() bool {
 	})
 }
 
-// returning continues after the label was removed or names another proxy.
-func (h State) returning(now time.Time) Step {
+// stepReturning is for a Service whose label was removed or names another proxy.
+func (h State) stepReturning(now time.Time) Step {
 	if len(h.Groups) == 0 {
 		return Step{Phase: PhaseIdle}
 	}
@@ -257,27 +257,27 @@ func (h State) returning(now time.Time) Step {
 // Missing returns the nodes whose proxy is silent or has not programmed the groups that it sees, without nodes that are
 // down.
 func Missing(service string, proxies []NodeProxy, begun []GroupVersion, now time.Time) []string {
-	return nodesThat(proxies, func(p NodeProxy) bool { return !p.Down(now) && !p.Ready(service, begun, now) })
+	return filterNodes(proxies, func(p NodeProxy) bool { return !p.Down(now) && !p.Ready(service, begun, now) })
 }
 
 // Unserved returns the ready nodes whose proxy is silent: a handed-over Service does not work there. Nodes that are not
 // ready are left out, since the cause is rarely the proxy and all Services would report them. So are nodes that have
 // just become ready, whose proxy is about to start.
 func Unserved(proxies []NodeProxy, now time.Time) []string {
-	return nodesThat(proxies, func(p NodeProxy) bool {
+	return filterNodes(proxies, func(p NodeProxy) bool {
 		return p.NotReady.IsZero() && now.Sub(p.ReadySince) >= v1alpha1.LeaseFresh && !p.isAlive(now)
 	})
 }
 
 // Down returns the nodes that are down.
 func Down(proxies []NodeProxy, now time.Time) []string {
-	return nodesThat(proxies, func(p NodeProxy) bool { return p.Down(now) })
+	return filterNodes(proxies, func(p NodeProxy) bool { return p.Down(now) })
 }
 
-func nodesThat(proxies []NodeProxy, is func(NodeProxy) bool) []string {
+func filterNodes(proxies []NodeProxy, matches func(NodeProxy) bool) []string {
 	var nodes []string
 	for _, proxy := range proxies {
-		if is(proxy) {
+		if matches(proxy) {
 			nodes = append(nodes, proxy.Node)
 		}
 	}
@@ -325,7 +325,7 @@ func (p NodeProxy) isExcepted(service string) bool {
 	return false
 }
 
-func versions(groups []*v1alpha1.EndpointGroup) []GroupVersion {
+func versionsOf(groups []*v1alpha1.EndpointGroup) []GroupVersion {
 	list := make([]GroupVersion, 0, len(groups))
 	for _, group := range groups {
 		v := GroupVersion{Name: group.Name, Version: group.ResourceVersion}

@@ -73,7 +73,7 @@ func (p Plans) Next(eps []*discoveryv1.EndpointSlice, hold bool) Step {
 	var step Step
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		if p[family] != nil {
-			p.advance(&step, endpoint.Slices(eps, family), hold)
+			p.addWrites(&step, endpoint.Slices(eps, family), hold)
 		}
 	}
 	return step
@@ -138,7 +138,7 @@ type change struct {
 	delta counts // of ports where proxies follow hints
 }
 
-func (p Plans) advance(step *Step, eps []*discoveryv1.EndpointSlice, hold bool) {
+func (p Plans) addWrites(step *Step, eps []*discoveryv1.EndpointSlice, hold bool) {
 	now, then := counts{}, counts{}
 	// Proxies use all endpoints of a port that has a ready one without hints, before or after, so no zone can be short
 	// there.
