@@ -23,8 +23,8 @@ import (
 	"vicinity.dev/vicinity/test/golden"
 )
 
-// leave is the reading of a cluster from which Vicinity was removed, with its CRDs.
-func leave(r *Reading) {
+// uninstall removes Vicinity and its CRDs from the reading.
+func uninstall(r *Reading) {
 	r.Controllers, r.Proxies, r.NameServers, r.Webhooks, r.Leases, r.Definitions, r.Served = nil, nil, nil, nil, nil, nil, nil
 	r.Policies, r.Budgets = nil, nil
 	for _, s := range r.Services {
@@ -206,27 +206,27 @@ func faults() []fault {
 		{id: notInstalled, object: "Cluster cluster", inject: set(leave)},
 		{id: leftoverWebhooks, object: "ValidatingWebhookConfiguration vicinity", inject: set(func(r *Reading) {
 			left := r.Webhooks[1:]
-			leave(r)
+			uninstall(r)
 			r.Webhooks = left
 		})},
 		{id: leftoverHandedOver, object: "Service shop/plain", inject: set(func(r *Reading) {
-			leave(r)
+			uninstall(r)
 			r.Services[1].Labels[v1alpha1.LabelServiceProxyName] = v1alpha1.ServiceProxyName
 		})},
 		{id: leftoverServices, object: "Service vicinity.dev/routed", inject: set(func(r *Reading) {
-			leave(r)
+			uninstall(r)
 			r.Services[1].Labels[v1alpha1.LabelRouted] = "true"
 		})},
 		{id: leftoverNamespaces, object: "Namespace vicinity.dev/disruption-budgets", inject: set(func(r *Reading) {
-			leave(r)
+			uninstall(r)
 			r.Namespaces[1].Labels[v1alpha1.LabelBudgets] = "true"
 		})},
 		{id: leftoverSlices, object: "EndpointSlice vicinity.dev/routed", inject: set(func(r *Reading) {
-			leave(r)
+			uninstall(r)
 			r.Leftovers["EndpointSlice"] = []Object{{Kind: "EndpointSlice", Namespace: "shop", Name: "web-abcde"}}
 		})},
 		{id: leftoverObjects, object: "PodDisruptionBudget vicinity", inject: set(func(r *Reading) {
-			leave(r)
+			uninstall(r)
 			r.Leftovers["PodDisruptionBudget"] = []Object{{Kind: "PodDisruptionBudget", Namespace: "shop", Name: "db-zone-a"}}
 		})},
 
@@ -244,7 +244,7 @@ func faults() []fault {
 		service(serviceMembersHidden, ring),
 		service(serviceMembersHidden, headless("db", prefer())), // the StatefulSet db has it for its names
 		{id: serviceWithoutController, object: "Service shop/web", besides: []check{notInstalled}, inject: set(func(r *Reading) {
-			leave(r)
+			uninstall(r)
 			r.Services[2].Annotations = prefer()
 		})},
 		{id: policyFaulty, object: "RoutingPolicy shop/near", inject: set(func(r *Reading) { r.Policies[0].Spec.Algorithm = "magic" })},
@@ -494,7 +494,7 @@ func TestUpgradeNamesTheChartOfTheController(t *testing.T) {
 // No proxy serves headless Services, so none of them is left to a proxy.
 func TestHeadlessServicesAreNotLeftBehind(t *testing.T) {
 	r := healthy(t)
-	leave(r)
+	uninstall(r)
 	for _, s := range r.Services {
 		s.Spec.ClusterIP, s.Labels[v1alpha1.LabelServiceProxyName] = corev1.ClusterIPNone, v1alpha1.ServiceProxyName
 	}

@@ -32,7 +32,7 @@ func TestUnusualIsNoFault(t *testing.T) {
 		notice []check
 	}{
 		{name: "one node without a zone", notice: []check{notInstalled}, change: func(r *Reading) {
-			leave(r)
+			uninstall(r)
 			r.Nodes = []*corev1.Node{aNode("minikube", "", "")}
 		}},
 		{name: "names of racks that differ by where the hyphen is", change: func(r *Reading) {
@@ -137,7 +137,7 @@ func TestUnusualIsNoFault(t *testing.T) {
 			r.Services[3].DeletionTimestamp, r.Grouped = new(metav1.NewTime(now)), nil
 		}},
 		{name: "a cluster whose leftovers are unknown", change: func(r *Reading) {
-			leave(r)
+			uninstall(r)
 			r.Namespaces, r.Unread[SourceNamespaces] = nil, "you may not list it"
 		}},
 		{name: "a PodDisruptionBudget right after an eviction", change: func(r *Reading) { r.PDBs[0].Status.DisruptionsAllowed = 0 }},
