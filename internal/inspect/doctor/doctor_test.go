@@ -203,7 +203,7 @@ func faults() []fault {
 			r.Leases[0].Annotations = map[string]string{v1alpha1.AnnotationExcept: "shop/grouped"}
 		})},
 
-		{id: notInstalled, object: "Cluster cluster", inject: set(leave)},
+		{id: notInstalled, object: "Cluster cluster", inject: set(uninstall)},
 		{id: leftoverWebhooks, object: "ValidatingWebhookConfiguration vicinity", inject: set(func(r *Reading) {
 			left := r.Webhooks[1:]
 			uninstall(r)
