@@ -178,7 +178,7 @@ func ControlPlaneTaints(node *corev1.Node) []corev1.Taint {
 // IsControlPlaneTaint reports whether a taint keeps pods of users off a node of the control plane. Other nodes have no such
 // taint. Neither do servers of small clusters, which run pods of users.
 func IsControlPlaneTaint(node *corev1.Node, taint *corev1.Taint) bool {
-	if _, etcd := node.Labels[labelEtcd]; !etcd && !ofControlPlane(node) {
+	if _, etcd := node.Labels[labelEtcd]; !etcd && !isControlPlane(node) {
 		return false
 	}
 	return (taint.Key == taintCriticalAddons || strings.HasPrefix(taint.Key, rolePrefix)) &&
