@@ -321,8 +321,8 @@ func TestRolloutWatchEnds(t *testing.T) {
 		{"rolled back meanwhile", []*v1alpha1.DomainRollout{aRollout(), back, backComplete}, 1, "revision db-2 was replaced", 3},
 		{"a rollback", []*v1alpha1.DomainRollout{back, backComplete}, 0, "", 2},
 		{"a rollback that was just asked for", []*v1alpha1.DomainRollout{aRollout(stopped(v1alpha1.StopRollback), behind), aRollout(stopped(v1alpha1.StopRollback), inPhase(v1alpha1.PhaseRollingBack, "restores the previous revision")), back, backComplete}, 0, "", 4},
-		{"a rollback that was not asked for", []*v1alpha1.DomainRollout{aRollout(rollsBack, unasked), aRollout(rollsBack, unasked, completeAgain)}, 1, "revision db-2 did not stay", 2},
-		{"a rollback that is over at once", []*v1alpha1.DomainRollout{aRollout(), backComplete}, 1, "until spec.stop is taken away: kubectl patch dr db -n shop", 2},
+		{"a rollback that was not asked for", []*v1alpha1.DomainRollout{aRollout(rollsBack, unasked), aRollout(rollsBack, unasked, completeAgain)}, 1, "revision db-2 was replaced", 2},
+		{"a rollback that is over at once", []*v1alpha1.DomainRollout{aRollout(), backComplete}, 1, "until you remove spec.stop: kubectl patch dr db -n shop", 2},
 		{"another template after a failure", []*v1alpha1.DomainRollout{aRollout(), aRollout(complete, mended)}, 0, "", 2},
 		{"deleted", []*v1alpha1.DomainRollout{aRollout(), nil}, 1, "was deleted", 1},
 	} {

@@ -99,7 +99,7 @@ func TestDecideHints(t *testing.T) {
 			service: routedService(keys, "topology.kubernetes.io/zone,*"),
 			slices:  slicesOf("n9 s1"), delivery: allocate.DeliveryHints,
 			want: "n1+n2+n9+s2+s3+s4+s5+s6 n1+s1+s2+s3+s4+s5+s6+s7",
-			note: "zones beyond that use all endpoints",
+			note: "other zones use all endpoints",
 		},
 		{
 			name: "a plan in which all zones share all endpoints needs no hints", service: routedService(sameZone, "Prefer"), nodes: nodesIn(map[string]int{"a": 1, "b": 1}),
