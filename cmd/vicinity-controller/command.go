@@ -111,7 +111,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&c.budgets, "budgets", false, "keep TopologyDisruptionBudgets, and label namespaces whose evictions are checked")
 	flags.BoolVar(&c.budgetOptions.ProjectPDBs, "project-pdbs", false, "keep a PodDisruptionBudget per zone for budgets that it can express; without it, they are removed")
 	flags.BoolVar(&c.responder, "eviction-responder", false, "answer EvictionRequests for pods with the responder vicinity.dev/budget")
-	flags.IntVar(&c.budgetOptions.Top, "top-budgets", disruptioncontroller.DefaultTop, "budgets with metrics of their own: those that allow the fewest evictions")
+	flags.IntVar(&c.budgetOptions.Top, "top-budgets", disruptioncontroller.DefaultTop, "number of budgets with metrics of their own, the ones that allow the fewest evictions")
 	flags.BoolVar(&c.scaleDown, "scale-down", false, "keep the spread of workloads with the annotation vicinity.dev/keep-spread, or in a namespace with it, by pod deletion costs")
 	flags.BoolVar(&c.rollouts, "rollouts", false, "follow DomainRollouts: replace pods by failure domain, as budgets allow")
 	flags.BoolVar(&c.webhooks.scales, "pace-scale-downs", false, "serve the webhooks that limit scale-downs in namespaces with the label vicinity.dev/pace-scale-down, and continue limited ones")

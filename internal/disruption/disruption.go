@@ -31,7 +31,7 @@ import (
 	"time"
 )
 
-// Amount is a number of pods, or a percentage of those that are expected.
+// Amount is a number of pods, or a percentage of the expected pods.
 type Amount struct {
 	Value   int
 	Percent bool

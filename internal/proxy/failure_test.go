@@ -159,7 +159,7 @@ type tellingError struct {
 
 func (e tellingError) Refused() (change, element int) { return e.change, e.element }
 
-// word is what a refusal names.
+// word is the name in a refusal.
 type word string
 
 const (

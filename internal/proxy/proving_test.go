@@ -142,7 +142,7 @@ func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
 	if !w.kernel.leads("10.1.1.1") {
 		t.Error("nothing is programmed because a probe fails")
 	}
-	if got := w.events.events; len(got) != 1 || !strings.HasPrefix(got[0], "shop/probe Warning RulesBypassed: no Service is handed over to node node-a, whose IPv4 packets ") {
+	if got := w.events.events; len(got) != 1 || !strings.HasPrefix(got[0], "shop/probe Warning RulesBypassed: no Service is handed over to node node-a: its IPv4 packets bypass ") {
 		t.Errorf("events %q", got)
 	}
 	w.open.Store(true)

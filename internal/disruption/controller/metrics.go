@@ -22,10 +22,7 @@ type metrics struct {
 
 func newMetrics(m *memory, now clock.PassiveClock, top int) *metrics {
 	return &metrics{
-		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "vicinity_budget_syncs_total",
-			Help: "Syncs of TopologyDisruptionBudgets, by result.",
-		}, []string{"result"}),
+		syncs: shell.NewCounter("vicinity_budget_syncs_total", "Syncs of TopologyDisruptionBudgets, by result.", "result", shell.Outcomes()...),
 		writes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "vicinity_budget_status_writes_total",
 			Help: "Writes of the status of TopologyDisruptionBudgets by the controller, except for reservations.",

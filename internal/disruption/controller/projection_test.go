@@ -196,10 +196,10 @@ func TestForeignPDBsStay(t *testing.T) {
 	w.start(projectOptions())
 	w.label(shop, marks)
 	w.refresh("web")
-	w.pdbs("nobody keeps 3 in ?", "web keeps 1 in b")
+	w.pdbs("no owner keeps 3 in ?", "web keeps 1 in b")
 	w.drop(w.budget("web"))
 	w.refresh("web")
-	w.pdbs("nobody keeps 3 in ?")
+	w.pdbs("no owner keeps 3 in ?")
 }
 
 // A budget whose PodDisruptionBudgets are refused, as by a quota, keeps its own schedule.

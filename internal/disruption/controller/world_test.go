@@ -427,7 +427,7 @@ func (w *world) pdbs(want ...string) {
 				zone = strings.Join(e.Values, ",")
 			}
 		}
-		owner := "nobody"
+		owner := "no owner"
 		if o := ownerOf(&pdb); o != nil {
 			owner = o.Name
 		}

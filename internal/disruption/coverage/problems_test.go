@@ -34,11 +34,11 @@ func TestProblems(t *testing.T) {
 	}{
 		{"an even division", in("a", "b").pods(nil, "a-1", "b-1"), metav1.ConditionTrue, ReasonSatisfiable, "Every domain can spare a pod when all are healthy."},
 		{
-			"6, 4 and 2 pods of which 80% must stay", uneven().budget(minimum("80%")), metav1.ConditionFalse, ReasonBlocked,
+			"6, 4 and 2 pods, and 80% must stay", uneven().budget(minimum("80%")), metav1.ConditionFalse, ReasonBlocked,
 			`No healthy pod can ever be evicted where the budget needs all of them: domain "b" has 4 pods and must keep 4 (its even share is 4), domain "c" has 2 pods and must keep 4 (its even share is 4). Lower spec.minAvailable, use spec.maxUnavailable, or spread the pods evenly.`,
 		},
 		{
-			"6, 4 and 2 pods of which 40% must stay", uneven().budget(minimum("40%")), metav1.ConditionFalse, ReasonBlocked,
+			"6, 4 and 2 pods, and 40% must stay", uneven().budget(minimum("40%")), metav1.ConditionFalse, ReasonBlocked,
 			`No healthy pod can ever be evicted where the budget needs all of them: domain "c" has 2 pods and must keep 2 (its even share is 4).`,
 		},
 		{

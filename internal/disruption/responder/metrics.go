@@ -16,14 +16,9 @@ type metrics struct {
 
 func newMetrics(m *memory) *metrics {
 	return &metrics{
-		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "vicinity_responder_syncs_total",
-			Help: "Syncs of pods with EvictionRequests, by result.",
-		}, []string{"result"}),
-		waiting: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "vicinity_responder_waiting_pods",
-			Help: "Pods with EvictionRequests that wait for their TopologyDisruptionBudgets.",
-		}, func() float64 { return float64(len(m.waiting())) }),
+		syncs: shell.NewCounter("vicinity_responder_syncs_total", "Syncs of pods with EvictionRequests, by result.", "result", shell.Outcomes()...),
+		waiting: shell.NewGauge("vicinity_responder_waiting_pods", "Pods with EvictionRequests that wait for their TopologyDisruptionBudgets.",
+			func() int { return len(m.waiting()) }),
 		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "vicinity_responder_wait_seconds",
 			Help:    "Time from the turn of vicinity.dev/budget in an EvictionRequest until budgets admitted it.",

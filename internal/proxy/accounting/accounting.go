@@ -60,7 +60,7 @@ type Options struct {
 	// SourceZone returns the zone of the node, which may change.
 	SourceZone func() string
 	// Resolve returns the destination of a connection to a front, after the rules sent it to a target. It returns false
-	// for connections that do not count. It is called for each new connection, and in each reading for those that did not
+	// for connections that do not count. It is called for each new connection, and in each reading for connections that did not
 	// count, so it must be fast. It must not call the Accountant. A short TCP connection is reported minutes after its end,
 	// so endpoints should be known for a while after their removal.
 	Resolve func(ruleset.Front, netip.Addr) (Flow, bool)

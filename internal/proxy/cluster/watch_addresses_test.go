@@ -73,7 +73,7 @@ func TestUnknownAddresses(t *testing.T) {
 				change(a.Sources[resource])
 			}
 			var mu sync.Mutex
-			said := map[string]int{}
+			logged := map[string]int{}
 			w, known := watching(t, a, func(w *Watches) {
 				w.scope.Namespace, w.absentAfter = "system", 0
 				w.log = funcr.New(func(_, line string) {
@@ -81,7 +81,7 @@ func TestUnknownAddresses(t *testing.T) {
 					defer mu.Unlock()
 					for _, what := range []string{"The ranges of cluster IPs are unknown", "The addresses of other nodes are unknown"} {
 						if strings.Contains(line, what) {
-							said[what]++
+							logged[what]++
 						}
 					}
 				}, funcr.Options{})
@@ -92,13 +92,13 @@ func TestUnknownAddresses(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for what, n := range said {
+			for what, n := range logged {
 				if n != 1 {
 					t.Errorf("%q is logged %d times", what, n)
 				}
 			}
-			if len(said) != 2 {
-				t.Errorf("logged are %v", said)
+			if len(logged) != 2 {
+				t.Errorf("the log has %v", logged)
 			}
 			for _, resource := range []string{ResourceRanges, ResourceConfigMaps} {
 				if n := a.Sources[resource].Lists(); n != 1 {

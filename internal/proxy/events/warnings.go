@@ -87,7 +87,7 @@ var (
 	kinds = []*kind{bypassed, portRefused, unreachable, tooManyElements, addressRefused, healthPortTaken}
 )
 
-// subject is what a condition is about: a Service, and a part of it, which is a port or a family.
+// subject names the object of a condition: a Service and, for one part of it, the port or family.
 type subject struct {
 	service types.NamespacedName
 	part    string

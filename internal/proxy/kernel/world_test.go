@@ -81,7 +81,7 @@ func newWorld(t testing.TB, a addresses) *world {
 	t.Helper()
 	w := &world{addresses: a, node: newNamespace(t), endpoints: newNamespace(t), client: newNamespace(t)}
 	for _, n := range []*namespace{w.node, w.endpoints, w.client} {
-		// Nobody else has the addresses of links. Until the kernel has found that out, which takes
+		// No other host has the addresses of links. Until the kernel has found that out, which takes
 		// two seconds, it asks for no neighbour from them.
 		n.Must(t, func() error { return setSysctl("net/ipv6/conf/default/accept_dad", "0") })
 	}

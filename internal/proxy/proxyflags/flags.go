@@ -21,7 +21,7 @@ type Flags struct {
 	Pods              view.PodFlags
 	MasqueradeAll     bool
 	MasqueradeBit     int
-	// Elements are bounds of which zero stands for one that depends on the memory.
+	// Elements are bounds. Zero stands for a bound that depends on the memory.
 	Elements           view.Bounds
 	MaxAffinityClients int
 }

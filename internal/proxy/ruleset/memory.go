@@ -35,7 +35,7 @@ func (p *part) recall() [][]Statement {
 	return append(rules, []Statement{HasProtocol{p.protocol()}, Translate{Key: []Value{SourceAddress}, Map: p.name}})
 }
 
-// trackRemoved adds the removed targets of a map, and drops those that exist again. It reports whether they change.
+// trackRemoved adds the removed targets of a map, and drops targets that exist again. It reports whether they change.
 func (t *Table) trackRemoved(p *part, removed, present []netip.AddrPort, until time.Time) bool {
 	kept := slices.DeleteFunc(slices.Clone(p.removed), func(one removedTarget) bool {
 		return contains(present, one.target) || contains(removed, one.target)

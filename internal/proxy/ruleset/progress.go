@@ -8,7 +8,7 @@ import (
 
 // progress tracks which ServicePorts the kernel has. Only Confirm counts: the kernel may refuse a Commit.
 type progress struct {
-	// programmed has the ServicePorts that the kernel has, and pending those that it lacks, nil for removals.
+	// programmed has the ServicePorts that the kernel has, and pending the ones that it lacks, nil for removals.
 	programmed, pending map[string]*ServicePort
 	// found has the current versions of the ServicePorts that an earlier process may have programmed.
 	found map[string]*ServicePort

@@ -16,7 +16,7 @@ type Table struct {
 	claims  claims
 	hairpin []netip.Addr // sorted
 
-	// parts has the chains and maps beside those that every table has.
+	// parts has the chains and maps beside the ones that every table has.
 	parts       map[string]*part
 	clusterIPs  map[netip.Addr]int32 // the number of fronts by cluster IP
 	lingering   lingering

@@ -77,7 +77,7 @@ func TestTableReportsOmissions(t *testing.T) {
 	}
 }
 
-// A node sees all groups except those that exclude its zone, and those for DNS.
+// A node sees all groups except groups that exclude its zone, and groups for DNS.
 func TestGroupSelector(t *testing.T) {
 	for _, test := range []struct {
 		zone   string

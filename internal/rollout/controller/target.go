@@ -28,7 +28,7 @@ const (
 	reasonNoDomain    = "UnknownDomain"
 )
 
-// maxPods bounds the pods of a target, all of which each step reads.
+// maxPods bounds the pods of a target, because each step reads all of them.
 const maxPods = 10_000
 
 // problem says why a target cannot be updated.

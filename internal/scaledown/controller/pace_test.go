@@ -121,11 +121,11 @@ func TestSync(t *testing.T) {
 		event  string
 	}{
 		"continues":                 {replicas: 7, annotations: noted("3", "7"), allowed: 5, want: 5, writes: 1, event: "The scale-down to 3 is at 5"},
-		"nothing is allowed":        {replicas: 7, annotations: noted("3", "7"), allowed: 7, want: 7, event: "budgets allow 7 now"},
+		"nothing is allowed":        {replicas: 7, annotations: noted("3", "7"), allowed: 7, want: 7, event: "The scale-down to 3 is at 7"},
 		"has ended":                 {replicas: 3, annotations: noted("3", "3"), want: 3, ended: true, writes: 1, event: "The scale-down to 3 is complete"},
 		"smaller than wanted":       {replicas: 2, annotations: noted("3", "5"), want: 2, ended: true, writes: 1, event: "is complete"},
 		"an autoscaler wants more":  {replicas: 9, annotations: noted("3", "7"), want: 9, ended: true, writes: 1, event: "The workload was set to 9 replicas"},
-		"an autoscaler wants fewer": {replicas: 6, annotations: noted("3", "7"), allowed: 6, want: 6, event: "budgets allow 6 now"},
+		"an autoscaler wants fewer": {replicas: 6, annotations: noted("3", "7"), allowed: 6, want: 6, event: "The scale-down to 3 is at 6"},
 		"no paced number yet":       {replicas: 7, annotations: map[string]string{v1alpha1.AnnotationWantedReplicas: "3"}, allowed: 3, want: 3, writes: 1},
 		"an invalid number":         {replicas: 7, annotations: noted("-1", "7"), want: 7, ended: true, writes: 1, event: "is not a number of replicas; scale down again"},
 		"the number was removed":    {replicas: 7, annotations: map[string]string{v1alpha1.AnnotationPacedReplicas: "7"}, want: 7, ended: true, writes: 1, event: "is not a number of replicas"},

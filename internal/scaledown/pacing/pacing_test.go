@@ -341,7 +341,7 @@ func TestAskDetectsOtherPods(t *testing.T) {
 			wanted = 2
 		}
 		answer, err := p.Ask(t.Context(), Question{Workload: workloadOf(ReplicaSet, 3), Wanted: wanted, Whole: whole})
-		if err != nil || answer.Replicas != 3 || !strings.Contains(answer.Denial, "pod web-3 would") || len(ledger.held()) > 0 {
+		if err != nil || answer.Replicas != 3 || !strings.Contains(answer.Denial, "pod web-3 is now one of them") || len(ledger.held()) > 0 {
 			t.Errorf("whole %t: %+v, %v, with %q reserved", whole, answer, err, ledger.held())
 		}
 	}

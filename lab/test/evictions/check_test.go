@@ -96,11 +96,11 @@ func TestCheck(t *testing.T) {
 			s.reserves(0, "a1")
 			s.reserves(0, "a1", "b1")
 		}, 0, ""},
-		{"an unseen death", perDomain, func(s *story) {
+		{"a death, unseen", perDomain, func(s *story) {
 			s.dies("a1")
 			s.reserves(0, "a2")
 		}, 0, ""},
-		{"an unseen death elsewhere while a pod ends beside its replacement", budget{perDomain: &two}, func(s *story) {
+		{"a death elsewhere while a pod ends beside its replacement, unseen", budget{perDomain: &two}, func(s *story) {
 			ending, starting := podNamed("a1"), podNamed("a4")
 			ending.terminating, starting.ready = true, false
 			s.add(event{of: pods, uid: "a4", pod: starting})
@@ -109,7 +109,7 @@ func TestCheck(t *testing.T) {
 			s.dies("b1")
 			s.reserves(seen, "a2")
 		}, 0, ""},
-		{"an unseen end of an evicted pod elsewhere while a pod ends beside its replacement", budget{perDomain: &two}, func(s *story) {
+		{"the end of an evicted pod elsewhere while a pod ends beside its replacement", budget{perDomain: &two}, func(s *story) {
 			s.reserves(0, "b1")
 			ending, starting, evicted := podNamed("a1"), podNamed("a4"), podNamed("b1")
 			ending.terminating, starting.ready, evicted.terminating, evicted.evicted = true, false, true, true
@@ -121,7 +121,7 @@ func TestCheck(t *testing.T) {
 			s.reserves(seen, "a2")
 		}, 0, ""},
 		// Five of six pods run; the sixth is missing in b.
-		{"an unseen replacement in another domain", budget{perDomain: &two}, func(s *story) {
+		{"a replacement in another domain, unseen", budget{perDomain: &two}, func(s *story) {
 			s.dies("b1")
 			seen := len(s.events)
 			s.comes("a4")
@@ -151,7 +151,7 @@ func TestCheck(t *testing.T) {
 			}
 			s.reserves(0, "a2")
 		}, 1, "more than 1"},
-		{"a pod that became unready just now, beside an older one that is not covered", perDomain, func(s *story) {
+		{"a pod that became unready just now, beside an older one that is not covered, unseen", perDomain, func(s *story) {
 			since := began.Add(time.Duration(len(s.events)) * time.Second)
 			down := podNamed("a1")
 			down.ready, down.changed = false, since
