@@ -47,5 +47,5 @@ func Version() (string, error) {
 			return strings.Trim(strings.TrimSpace(version), `"'`), nil
 		}
 	}
-	return "", errors.New("Chart.yaml of the chart has no version")
+	return "", errors.New("the file Chart.yaml has no version")
 }

@@ -87,11 +87,9 @@ func newUninstalledCluster(t *testing.T, more ...runtime.Object) *dynamicfake.Fa
 
 func runCleanup(t *testing.T, cluster *dynamicfake.FakeDynamicClient, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	connect := func(*clusterFlags) (*connection, error) {
-		return &connection{dynamic: cluster, server: "https://fake"}, nil
-	}
+	c := &fakeCluster{dynamic: cluster}
 	return runCommands(t.Context(), append([]string{"cleanup"}, args...), func(s command.Streams) []*cobra.Command {
-		return []*cobra.Command{newCleanupCommand(s, connect)}
+		return []*cobra.Command{newCleanupCommand(s, c.connect)}
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// Exit codes of a program.
 const (
 	ExitFailure     = 1
 	ExitUsage       = 2

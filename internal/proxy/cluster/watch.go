@@ -19,11 +19,17 @@ import (
 
 // API has the watched resources, see Client. Each watch needs its own ListerWatcher.
 type API interface {
+	// Services watches all Services.
 	Services() cache.ListerWatcher
+	// Slices watches the EndpointSlices of Services with an address.
 	Slices() cache.ListerWatcher
+	// Node watches one node.
 	Node(name string) cache.ListerWatcher
+	// ServiceRanges watches the ranges of cluster IPs.
 	ServiceRanges() cache.ListerWatcher
+	// NodeAddresses watches the ConfigMap of vicinity-controller in its namespace.
 	NodeAddresses(namespace string) cache.ListerWatcher
+	// Groups watches the EndpointGroups that a selector matches.
 	Groups(selector string) cache.ListerWatcher
 }
 

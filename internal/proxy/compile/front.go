@@ -224,7 +224,7 @@ func (c *compiler) fronts(a *addresses, port *servicePort) []ruleset.FrontEnd {
 // has sources.
 func mergeFronts(list []ruleset.FrontEnd) []ruleset.FrontEnd {
 	slices.SortFunc(list, func(a, b ruleset.FrontEnd) int {
-		return cmp.Or(a.Front.Compare(b.Front), cmp.Compare(a.Precedence(), b.Precedence()))
+		return cmp.Or(a.Compare(b.Front), cmp.Compare(a.Precedence(), b.Precedence()))
 	})
 	kept := list[:1]
 	for _, f := range list[1:] {

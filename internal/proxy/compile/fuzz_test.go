@@ -90,7 +90,7 @@ func checkFamily(t rapid.TB, f Family) {
 		names = append(names, p.Name)
 		clusterIPs := 0
 		for i, front := range p.Fronts {
-			if !ofFamily(front.Address) || front.Port == 0 || front.Protocol == 0 || i > 0 && p.Fronts[i-1].Front.Compare(front.Front) >= 0 {
+			if !ofFamily(front.Address) || front.Port == 0 || front.Protocol == 0 || i > 0 && p.Fronts[i-1].Compare(front.Front) >= 0 {
 				t.Fatalf("%s: front %v", p.Name, front)
 			}
 			if front.ClusterIP {
