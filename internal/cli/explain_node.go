@@ -13,8 +13,8 @@ import (
 
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/proxy/nodenet"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // machine is the machine that runs the command, which may be a node of the cluster.
@@ -95,7 +95,7 @@ func (r *clusterReader) explainNode(ctx context.Context, name, nodeName string, 
 	}
 	why := elsewhere(in.Node, in.Local)
 	if in.Settings.NodePorts.ByPrefix() && why != "" {
-		in.Local = view.Addresses(in.Node)
+		in.Local = nodenet.Addresses(in.Node)
 		r.leaveOut("the addresses of the node's interfaces are known only there; the addresses in its Node object are used instead")
 	}
 	in.Unread, in.Now = r.unread, r.now
@@ -107,7 +107,7 @@ func (r *clusterReader) explainNode(ctx context.Context, name, nodeName string, 
 
 // elsewhere says why this machine is not the node, or is empty.
 func elsewhere(node *corev1.Node, local []netip.Addr) string {
-	own := view.Addresses(node)
+	own := nodenet.Addresses(node)
 	if slices.ContainsFunc(own, func(a netip.Addr) bool { return slices.Contains(local, a) }) {
 		return ""
 	}

@@ -9,6 +9,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/nodenet"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
@@ -39,7 +40,7 @@ func (p *programmer) updateNode() (recompile bool) {
 	p.mu.Lock()
 	local := p.local
 	p.mu.Unlock()
-	if p.node == nil || !slices.Equal(view.PodPrefixes(node), view.PodPrefixes(p.node)) {
+	if p.node == nil || !slices.Equal(nodenet.PodPrefixes(node), nodenet.PodPrefixes(p.node)) {
 		p.configureTables(node)
 	}
 	options := p.settings.Options(node, zone, local)

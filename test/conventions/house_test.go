@@ -58,6 +58,7 @@ var house = map[string]kind{
 	"internal/proxy":            door,
 	"internal/proxy/compile":    front,
 	"internal/proxy/ruleset":    front,
+	"internal/proxy/nodenet":    front,
 	"internal/proxy/view":       front,
 	"internal/proxy/proxyflags": kit,
 	"internal/proxy/netlink":    kit,

@@ -31,7 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/proxy/view"
+	"vicinity.dev/vicinity/internal/proxy/nodenet"
 	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
@@ -78,7 +78,7 @@ func Add(mgr manager.Manager, namespace string) error {
 func hasOtherAddresses(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.Node)
 	after, also := e.ObjectNew.(*corev1.Node)
-	return !ok || !also || !slices.Equal(view.Addresses(before), view.Addresses(after)) || !slices.Equal(view.PodPrefixes(before), view.PodPrefixes(after))
+	return !ok || !also || !slices.Equal(nodenet.Addresses(before), nodenet.Addresses(after)) || !slices.Equal(nodenet.PodPrefixes(before), nodenet.PodPrefixes(after))
 }
 
 type publisher struct {
@@ -133,8 +133,8 @@ func data(nodes []corev1.Node) (wanted map[string]string, left int) {
 	var addresses []netip.Addr
 	var pods []netip.Prefix
 	for i := range nodes {
-		addresses = append(addresses, view.Addresses(&nodes[i])...)
-		pods = append(pods, view.PodPrefixes(&nodes[i])...)
+		addresses = append(addresses, nodenet.Addresses(&nodes[i])...)
+		pods = append(pods, nodenet.PodPrefixes(&nodes[i])...)
 	}
 	nodeText, nodesLeft := netset.Of(addresses...).Truncate(mostNodeBytes)
 	podText, podsLeft := netset.New(pods).Truncate(mostPodBytes)

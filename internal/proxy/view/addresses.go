@@ -5,8 +5,9 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"vicinity.dev/vicinity/internal/proxy/nodenet"
 )
 
 // primary stands for the first address of each family in the Node object.
@@ -69,40 +70,5 @@ func (p NodePorts) Of(local, named []netip.Addr) []netip.Addr {
 	return slices.Compact(chosen)
 }
 
-// Addresses returns the addresses in a Node object, internal ones first.
-func Addresses(node *corev1.Node) []netip.Addr {
-	var all []netip.Addr
-	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
-		for _, named := range node.Status.Addresses {
-			if named.Type != kind {
-				continue
-			}
-			if address, err := netip.ParseAddr(named.Address); err == nil && !slices.Contains(all, address.Unmap()) {
-				all = append(all, address.Unmap())
-			}
-		}
-	}
-	return all
-}
-
-// PodPrefixes returns the ranges of a node's pods.
-func PodPrefixes(node *corev1.Node) []netip.Prefix {
-	if len(node.Spec.PodCIDRs) == 0 && node.Spec.PodCIDR != "" {
-		return readable([]string{node.Spec.PodCIDR})
-	}
-	return readable(node.Spec.PodCIDRs)
-}
-
 // ServiceRange returns the prefixes of a ServiceCIDR.
-func ServiceRange(one *networkingv1.ServiceCIDR) []netip.Prefix { return readable(one.Spec.CIDRs) }
-
-// readable returns the prefixes among some texts.
-func readable(texts []string) []netip.Prefix {
-	var all []netip.Prefix
-	for _, text := range texts {
-		if prefix, err := netip.ParsePrefix(text); err == nil {
-			all = append(all, prefix.Masked())
-		}
-	}
-	return all
-}
+func ServiceRange(one *networkingv1.ServiceCIDR) []netip.Prefix { return nodenet.Prefixes(one.Spec.CIDRs) }

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/internal/proxy/nodenet"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
@@ -37,7 +38,7 @@ func TestNodePortAddresses(t *testing.T) {
 		"10.0.0.0/8,everything/really": `"everything/really" is not allowed`,
 	} {
 		parsed, err := view.ParseNodePorts(strings.FieldsFunc(flag, func(r rune) bool { return r == ',' }))
-		got := fmt.Sprint(parsed.Of(local, view.Addresses(node)))
+		got := fmt.Sprint(parsed.Of(local, nodenet.Addresses(node)))
 		if err != nil {
 			got = err.Error()
 		}
@@ -45,7 +46,7 @@ func TestNodePortAddresses(t *testing.T) {
 			t.Errorf("%q: %s, want %s", flag, got, want)
 		}
 	}
-	if got := fmt.Sprint(view.Addresses(node)); got != "[2001:db8::2 192.0.2.2 192.0.2.1 198.51.100.1]" {
+	if got := fmt.Sprint(nodenet.Addresses(node)); got != "[2001:db8::2 192.0.2.2 192.0.2.1 198.51.100.1]" {
 		t.Errorf("the node has %s", got)
 	}
 }

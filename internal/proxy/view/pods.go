@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/internal/proxy/nodenet"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -103,7 +104,7 @@ func checkInterface(flag, name string) error {
 func (p *Pods) Configure(c *ruleset.Config, node *corev1.Node) {
 	c.PodInterfaces, c.ClusterCIDRs = p.interfaces, ofFamily(c.Family, p.clusterCIDRs)
 	if len(c.ClusterCIDRs) == 0 && node != nil && p.interfaces.Name == "" && !p.notByNode {
-		c.ClusterCIDRs = ofFamily(c.Family, PodPrefixes(node))
+		c.ClusterCIDRs = ofFamily(c.Family, nodenet.PodPrefixes(node))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/nodenet"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/topology/netset"
 )
@@ -48,7 +49,7 @@ func (s *Settings) Families() []ruleset.Family {
 // balancers have addresses on interfaces, too.
 func (s *Settings) Reserved(node *corev1.Node, nodes, pods netset.Set) compile.Reserved {
 	if node != nil {
-		nodes, pods = nodes.Union(netset.Of(Addresses(node)...)), pods.Union(netset.New(PodPrefixes(node)))
+		nodes, pods = nodes.Union(netset.Of(nodenet.Addresses(node)...)), pods.Union(netset.New(nodenet.PodPrefixes(node)))
 	}
 	return compile.Reserved{ServiceRanges: s.ServiceRanges, APIServer: s.APIServer, Nodes: nodes, Pods: pods}
 }
@@ -66,7 +67,7 @@ func (s *Settings) Config(family ruleset.Family, node *corev1.Node) ruleset.Conf
 
 // Options returns the options of compile for a node, the zone of its groups, and the addresses of its interfaces.
 func (s *Settings) Options(node *corev1.Node, zone string, local []netip.Addr) compile.Options {
-	named := Addresses(node)
+	named := nodenet.Addresses(node)
 	return compile.Options{
 		AllServices: s.AllServices, ExternalIPs: s.ExternalIPs, MaxAffinityClients: s.MaxAffinityClients, Families: s.Families(),
 		Node: compile.Node{
