@@ -71,4 +71,6 @@ func (p NodePorts) Of(local, named []netip.Addr) []netip.Addr {
 }
 
 // ServiceRange returns the prefixes of a ServiceCIDR.
-func ServiceRange(one *networkingv1.ServiceCIDR) []netip.Prefix { return nodenet.Prefixes(one.Spec.CIDRs) }
+func ServiceRange(one *networkingv1.ServiceCIDR) []netip.Prefix {
+	return nodenet.Prefixes(one.Spec.CIDRs)
+}
