@@ -133,19 +133,26 @@ type cleaner struct {
 	remove bool
 	// found is set once a leftover is listed, and removable once cleanup can remove one.
 	found, removable bool
+	removed          int // objects that were cleaned
 	failures         []error
 }
 
-// clean goes on after an object that it cannot clean, and keeps the failure.
+// clean goes on after an object that it cannot clean, and keeps the failure. The token of the next page can expire while
+// it removes; it then lists the rest again.
 func (c *cleaner) clean(ctx context.Context, t cleanupTarget) error {
 	api := c.dynamic.Resource(t.resource)
-	err := eachItem(ctx, api, metav1.ListOptions{LabelSelector: t.selector}, func(o *unstructured.Unstructured) error {
-		return c.cleanObject(ctx, t, o)
-	})
-	if apierrors.IsNotFound(err) {
-		return nil // the cluster does not serve this kind
+	for {
+		before := c.removed
+		err := eachItem(ctx, api, metav1.ListOptions{LabelSelector: t.selector}, func(o *unstructured.Unstructured) error {
+			return c.cleanObject(ctx, t, o)
+		})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil // the cluster does not serve this kind
+		case !apierrors.IsResourceExpired(err) || c.removed == before:
+			return c.explained("reading "+t.resource.Resource, err)
+		}
 	}
-	return c.explained("reading "+t.resource.Resource, err)
 }
 
 func (c *cleaner) cleanObject(ctx context.Context, t cleanupTarget, o *unstructured.Unstructured) error {
@@ -169,6 +176,7 @@ func (c *cleaner) cleanObject(ctx context.Context, t cleanupTarget, o *unstructu
 	err := t.remove(ctx, c.dynamic.Resource(t.resource).Namespace(o.GetNamespace()), o, left.whole)
 	switch {
 	case err == nil:
+		c.removed++
 		c.page.printf("removed: %s\n", line)
 	case ctx.Err() != nil:
 		return ctx.Err()

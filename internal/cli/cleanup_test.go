@@ -220,3 +220,29 @@ func TestCleanupGoesOnAfterAFailure(t *testing.T) {
 		}
 	}
 }
+
+// Removals can outlast the token of the next page.
+func TestCleanupListsAgainAfterAnExpiredPage(t *testing.T) {
+	cluster := newUninstalledCluster(t)
+	first, err := cluster.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace("shop").Get(t.Context(), "cheap", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := 0
+	cluster.PrependReactor("list", "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
+		lists++
+		switch lists {
+		case 1:
+			page := &unstructured.UnstructuredList{Items: []unstructured.Unstructured{*first}}
+			page.SetContinue("next")
+			return true, page, nil
+		case 2:
+			return true, nil, apierrors.NewResourceExpired("the continue token is too old")
+		}
+		return false, nil, nil
+	})
+	code, stdout, stderr := runCleanup(t, cluster, "--yes")
+	if code != 0 || !strings.Contains(stdout, "removed: Pod shop/costly: ") {
+		t.Errorf("exit code %d: %s\n%s", code, stderr, stdout)
+	}
+}
