@@ -200,7 +200,9 @@ func SameNode(a, b *corev1.Node) bool {
 	return maps.Equal(a.Labels, b.Labels) && isControlPlane(a) == isControlPlane(b)
 }
 
-func isControlPlane(node *corev1.Node) bool { return len(intent.ControlPlaneTaints(node)) > 0 }
+func isControlPlane(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return intent.IsControlPlaneTaint(node, &taint) })
+}
 
 func requiredTerms(spec *corev1.PodSpec) []corev1.NodeSelectorTerm {
 	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil || spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
