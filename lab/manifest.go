@@ -28,6 +28,7 @@ var (
 	echoInZone string
 	// spread spreads the pods of an image over zones and nodes. Pods that are down do not block
 	// others.
+	//go:embed manifests/spread.yaml
 	spread string
 )
 

@@ -18,6 +18,7 @@ var (
 	//go:embed manifests/statefulset.yaml
 	statefulSet string
 	// podTemplate runs the pods of both on nodes without network, spread evenly over their zones.
+	//go:embed manifests/pods.yaml
 	podTemplate string
 	//go:embed manifests/by-zone.yaml
 	byZone string
