@@ -96,7 +96,14 @@ func (s *scene) waitVerdict(ctx context.Context, pod, want string) error {
 // clients retry.
 func (s *scene) refusal(ctx context.Context, first, second string) error {
 	f := s.field()
-	if err := f.Evict(ctx, first, nil); err != nil {
+	// A replica of the webhook can learn late that the PodDisruptionBudget is gone.
+	if err := kube.Wait(ctx, "the first eviction", func(ctx context.Context) (string, error) {
+		err := f.Evict(ctx, first, nil)
+		if apierrors.IsTooManyRequests(err) && strings.Contains(err.Error(), "PodDisruptionBudget native") {
+			return err.Error(), nil
+		}
+		return "", err
+	}); err != nil {
 		return err
 	}
 	err := f.Evict(ctx, second, nil)
