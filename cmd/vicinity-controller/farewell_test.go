@@ -15,7 +15,7 @@ func TestFarewell(t *testing.T) {
 	f.Register("/hook", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	closes := func() bool {
 		answer := httptest.NewRecorder()
-		f.WebhookMux().ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/hook", http.NoBody))
+		f.WebhookMux().ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/hook", nil))
 		return answer.Header().Get("Connection") == "close"
 	}
 	asked, ask := context.WithCancel(t.Context())

@@ -47,7 +47,7 @@ func (c *client) get(ctx context.Context, url string) error {
 }
 
 func (c *client) read(ctx context.Context, url string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -356,7 +356,7 @@ func TestOneSecretIsAskedFor(t *testing.T) {
 		{"GET", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations?watch=true", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations?watch=true"},
 		{"PUT", "/api/v1/namespaces/system/secrets/webhook", "/api/v1/namespaces/system/secrets/webhook"},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), test.method, "https://api"+test.asked, http.NoBody)
+		request, err := http.NewRequestWithContext(t.Context(), test.method, "https://api"+test.asked, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -178,7 +178,7 @@ func FreeAddress(ctx context.Context) (netip.AddrPort, error) {
 
 // Page reads a page of a server through a transport, or nil for the default one.
 func Page(ctx context.Context, transport http.RoundTripper, from netip.AddrPort, path string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+from.String()+path, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+from.String()+path, nil)
 	if err != nil {
 		return "", err
 	}
