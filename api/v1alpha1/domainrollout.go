@@ -38,11 +38,15 @@ type DomainRolloutList struct {
 }
 
 // DomainRolloutSpec describes how the pods of a workload are replaced.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.targetRef.apiVersion) || self.targetRef.apiVersion.startsWith('apps/') || !has(self.onFailure) || self.onFailure != 'Rollback'",message="Rollback needs a StatefulSet, a DaemonSet or a Deployment; of other kinds Vicinity writes no template",reason=FieldValueForbidden,fieldPath=".onFailure"
+// +kubebuilder:validation:XValidation:rule="!has(self.targetRef.apiVersion) || self.targetRef.apiVersion.startsWith('apps/') || !has(self.stop) || self.stop.action != 'Rollback'",message="Rollback needs a StatefulSet, a DaemonSet or a Deployment; write the old template into the workload instead",reason=FieldValueForbidden,fieldPath=".stop"
 type DomainRolloutSpec struct {
 	// targetRef names the workload, which is in the same namespace. A
 	// StatefulSet and a DaemonSet need the update strategy OnDelete. A
 	// Deployment needs a rolling update with maxUnavailable: 0, and the
-	// scheduling gate vicinity.dev/rollout in its pod template.
+	// scheduling gate vicinity.dev/rollout in its pod template. docs/rollouts.md
+	// says what other kinds need.
 	//
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; make another DomainRollout for another workload",reason=FieldValueForbidden
 	TargetRef RolloutTarget `json:"targetRef"`
@@ -133,10 +137,22 @@ type DomainRolloutSpec struct {
 }
 
 // RolloutTarget names a workload.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.apiVersion) && !self.apiVersion.startsWith('apps/') || self.kind in ['StatefulSet', 'DaemonSet', 'Deployment']",messageExpression="'\"' + self.kind + '\" is not StatefulSet, DaemonSet or Deployment; a workload of another kind needs apiVersion, such as apps.kruise.io/v1alpha1'",fieldPath=".kind"
 type RolloutTarget struct {
-	// kind is StatefulSet, DaemonSet or Deployment.
+	// apiVersion is the group and version of a kind that is not of Kubernetes,
+	// such as apps.kruise.io/v1alpha1. It defaults to apps/v1.
 	//
-	// +kubebuilder:validation:Enum=StatefulSet;DaemonSet;Deployment
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/v[0-9]+((alpha|beta)[0-9]+)?$')",messageExpression="'\"' + self + '\" is not a group and a version, such as apps.kruise.io/v1alpha1'"
+	// +optional
+	APIVersion string `json:"apiVersion,omitempty"`
+
+	// kind is StatefulSet, DaemonSet or Deployment, or another kind of
+	// apiVersion.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Z][A-Za-z0-9]*$`
 	Kind string `json:"kind"`
 
 	// name is the name of the workload.
@@ -156,22 +172,24 @@ const (
 
 // WaveType is how the number of domains grows from wave to wave.
 //
-// +kubebuilder:validation:Enum=Fixed;Exponential
+// +kubebuilder:validation:Enum=Fixed;Exponential;All
 type WaveType string
 
 // The types of waves.
 const (
 	WavesFixed       WaveType = "Fixed"
 	WavesExponential WaveType = "Exponential"
+	WavesAll         WaveType = "All"
 )
 
 // RolloutWaves sets how many domains are updated at a time.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.domains) || !has(self.type) || self.type != 'Exponential'",message="has no effect if type is Exponential, whose waves have 1, 2, 4, ... domains",reason=FieldValueForbidden,fieldPath=".domains"
+// +kubebuilder:validation:XValidation:rule="!has(self.domains) || !has(self.type) || self.type == 'Fixed'",message="has no effect unless type is Fixed",reason=FieldValueForbidden,fieldPath=".domains"
 // +kubebuilder:validation:XValidation:rule="!has(self.most) || has(self.type) && self.type == 'Exponential'",message="has no effect unless type is Exponential",reason=FieldValueForbidden,fieldPath=".most"
 type RolloutWaves struct {
-	// type is Fixed, the default, for waves of one size, or Exponential for
-	// waves of 1, 2, 4, ... domains. The size doubles as domains prove healthy.
+	// type is Fixed, the default, for waves of one size, Exponential for waves
+	// of 1, 2, 4, ... domains, whose size doubles as domains prove healthy, or
+	// All for one wave of all domains.
 	//
 	// +optional
 	Type WaveType `json:"type,omitempty"`

@@ -30,6 +30,11 @@ const (
 // RoutingPolicy.
 const PolicyPrefix = "vicinity.dev/"
 
+// MarkRouted is the value of AnnotationTopologyMode that vicinity-controller writes
+// for programs that ignore hints of Services without a mode. It names no
+// RoutingPolicy: their names have no upper case.
+const MarkRouted = PolicyPrefix + "Routed"
+
 // AnnotationProxy is the annotation of a Service that asks vicinity-proxy to
 // serve it, from groups instead of hints. Its value must be "true".
 const AnnotationProxy = "vicinity.dev/proxy"
@@ -72,12 +77,21 @@ const ManagedByController = "vicinity-controller"
 // controller. That controller copies the labels of the Service to them.
 const ManagedByKubernetes = "endpointslice-controller.k8s.io"
 
+// LabelAggregate is the label of a ClusterRole with rights to read workloads of
+// other kinds, which the controller gets. Its value must be "true".
+const LabelAggregate = "vicinity.dev/aggregate-to-controller"
+
 // Labels of control-plane nodes. The taints that keep other pods off these
 // nodes have the same keys.
 const (
 	LabelControlPlane = "node-role.kubernetes.io/control-plane"
 	LabelMaster       = "node-role.kubernetes.io/master"
 )
+
+// TaintProxyNotReady is the key of the taint that keeps pods off a node until
+// its vicinity-proxy has programmed the rules. Nodes join with it if the
+// administrator wants that, and the proxy of the node removes it.
+const TaintProxyNotReady = "vicinity.dev/proxy-not-ready"
 
 // LabelBudgets is the label that the controller keeps on each namespace with a
 // TopologyDisruptionBudget, so that the API server calls the webhook of
@@ -120,6 +134,11 @@ const AnnotationAbandonedRevision = "vicinity.dev/abandoned-revision"
 // RolloutGate is the scheduling gate in the pod template of a Deployment. Its
 // pods wait until a DomainRollout releases them.
 const RolloutGate = "vicinity.dev/rollout"
+
+// AnnotationAdopted is the annotation of a workload that "vicinity rollout adopt"
+// has changed, with the changed fields as they were. A DomainRollout that adopt
+// made has it too, with the value "true".
+const AnnotationAdopted = "vicinity.dev/adopted"
 
 // AnnotationReleasedFor is the annotation of a pod of a Deployment that was
 // released to replace another one. Its value is the name of the first pod in
@@ -193,6 +212,15 @@ const (
 	AnnotationWantedReplicas = "vicinity.dev/wanted-replicas"
 	AnnotationPacedReplicas  = "vicinity.dev/paced-replicas"
 )
+
+// AnnotationDNSBefore is the annotation that "vicinity dns enable" puts on the
+// Deployment and the ConfigMap of the cluster's DNS server, with the image and
+// the Corefile that "vicinity dns disable" restores.
+const AnnotationDNSBefore = "vicinity.dev/dns-before"
+
+// AnnotationDNS is the annotation in the pod template of the cluster's DNS
+// server while its Corefile has the plugin vicinity. Setting it replaces pods.
+const AnnotationDNS = "vicinity.dev/dns"
 
 // OwnAnnotations returns Vicinity's annotations of an object, nil if it has
 // none. Caches that keep few fields of many objects keep these.

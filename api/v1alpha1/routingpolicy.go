@@ -59,6 +59,17 @@ const (
 // +kubebuilder:validation:Enum=optimal;flow;local;local-shared;local-weighted;local-opt
 type Algorithm string
 
+// Delivery is the way in which a plan reaches proxies.
+//
+// +kubebuilder:validation:Enum=Hints;Groups
+type Delivery string
+
+// The deliveries.
+const (
+	DeliveryHints  Delivery = "Hints"
+	DeliveryGroups Delivery = "Groups"
+)
+
 // RoutingPolicySpec is the requested routing.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.keys) && self.keys.size() > 0 && has(self.mode))",message="mode cannot be given together with keys, which say by themselves what is preferred and what is required",fieldPath=".mode"
@@ -79,7 +90,8 @@ type RoutingPolicySpec struct {
 	// Require never lets it leave, and needs vicinity-proxy. Without mode,
 	// level and keys it defaults to Prefer, for the zone. If the Service
 	// follows a RoutingPolicy, a spec.trafficDistribution of the Service
-	// replaces the zone.
+	// replaces the zone. Annotations of the Service replace mode, level and
+	// keys.
 	//
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
@@ -89,6 +101,14 @@ type RoutingPolicySpec struct {
 	//
 	// +optional
 	Level Level `json:"level,omitempty"`
+
+	// delivery is how plans reach proxies: Hints for any proxy, or Groups for
+	// vicinity-proxy. It also applies to Services whose annotations say where
+	// traffic goes, but not to those with the annotation vicinity.dev/proxy. The
+	// default is Hints, or Groups with --groups-by-default of the controller.
+	//
+	// +optional
+	Delivery Delivery `json:"delivery,omitempty"`
 
 	// keys are node labels in the order of preference, instead of mode and
 	// level. Traffic goes to the first kind of domain that it shares with an

@@ -44,6 +44,7 @@ type config struct {
 	responder      bool
 	scaleDown      bool
 	rollouts       bool
+	releasePods    bool
 	webhooks       webhookConfig
 }
 
@@ -114,6 +115,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&c.budgetOptions.Top, "top-budgets", disruptioncontroller.DefaultTop, "number of budgets with metrics of their own, the ones that allow the fewest evictions")
 	flags.BoolVar(&c.scaleDown, "scale-down", false, "keep the spread of workloads with the annotation vicinity.dev/keep-spread, or in a namespace with it, by pod deletion costs")
 	flags.BoolVar(&c.rollouts, "rollouts", false, "follow DomainRollouts: replace pods by failure domain, as budgets allow")
+	flags.BoolVar(&c.releasePods, "release-pods", false, "remove the scheduling gate of rollouts from waiting pods, after --rollouts was switched off")
 	flags.BoolVar(&c.webhooks.scales, "pace-scale-downs", false, "serve the webhooks that limit scale-downs in namespaces with the label vicinity.dev/pace-scale-down, and continue limited ones")
 	c.addWebhookFlags(flags)
 }
@@ -122,6 +124,7 @@ func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	o := &c.routing
 	o.Settings, o.Exclusion.Namespaces = routing.DefaultSettings(), intent.DefaultExcluded()
 	routingflags.Add(flags, &o.Settings, &o.Exclusion)
+	flags.StringVar(&o.MarkServices, "mark-services", routingcontroller.MarkAuto, "which Services with hints get the annotation service.kubernetes.io/topology-mode: vicinity.dev/Routed, without which Cilium ignores hints: auto (where the ConfigMap cilium-config in kube-system says that Cilium follows hints), always, or never")
 	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", routingcontroller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups are deleted")
 	o.ProxyNodes = routingcontroller.DefaultProxyNodes()
 	flags.Var(&o.ProxyNodes, "proxy-nodes", "label selector of the nodes that must program a Service before it is handed over; can be repeated, and one must match")
@@ -162,6 +165,8 @@ func (c *config) check() error {
 		return fmt.Errorf("--group-size: %d is not allowed; it must be from 1 to %d", s.GroupSize, groups.MaxSize)
 	case s.ShrinkGrace < 0 || s.ShrinkGrace > time.Hour:
 		return fmt.Errorf("--shrink-grace: %s is not allowed; it must be from 0 to 1h", s.ShrinkGrace)
+	case !slices.Contains([]string{routingcontroller.MarkAuto, routingcontroller.MarkAlways, routingcontroller.MarkNever}, o.MarkServices):
+		return fmt.Errorf("--mark-services: %q is unknown; allowed are auto, always, never", o.MarkServices)
 	case o.HandBackGrace < 0 || o.HandBackGrace > time.Hour:
 		return fmt.Errorf("--hand-back-grace: %s is not allowed; it must be from 0 to 1h", o.HandBackGrace)
 	case o.ReplanAfter < 0 || o.ReplanAfter > 24*time.Hour:
@@ -184,6 +189,10 @@ func (c *config) check() error {
 		return fmt.Errorf("--namespace: it is empty, and only leases of proxies there count; without it, --groups must be false")
 	case s.WithoutHints && c.webhooks.endpointSlices:
 		return fmt.Errorf("--webhook-endpointslices: true is not allowed with --hints=false; it keeps hints, and there are none")
+	case s.WithoutRouting && (c.webhooks.endpointSlices || c.webhooks.services || c.webhooks.policies):
+		return fmt.Errorf("--routing: false is not allowed with --webhook-endpointslices, --webhook-services or --webhook-policies; they serve routing")
+	case c.rollouts && c.releasePods:
+		return fmt.Errorf("--release-pods: true is not allowed with --rollouts; pods would not wait for their domain's turn")
 	case c.serviceAccount == "" && c.webhooks.endpointSlices:
 		return fmt.Errorf("--service-account: it is empty, and the webhook must know which writes are the controller's own")
 	}

@@ -35,12 +35,12 @@ import (
 )
 
 func (p *program) addRouting(ctx context.Context) error {
+	if err := p.AddHealthzCheck("alive", p.syncs.Alive); err != nil || p.routing.Settings.WithoutRouting {
+		return err
+	}
 	options := p.routing
 	options.Syncs = p.syncs
 	if err := routingcontroller.Add(ctx, p.Manager, options); err != nil {
-		return err
-	}
-	if err := p.AddHealthzCheck("alive", p.syncs.Alive); err != nil {
 		return err
 	}
 	return p.AddReadyzCheck("caches", routingcontroller.Synced(p.GetCache(), p.routing))
@@ -116,6 +116,9 @@ func (p *program) addScaleDown(ctx context.Context) error {
 }
 
 func (p *program) addRollouts(ctx context.Context) error {
+	if p.releasePods {
+		return rolloutcontroller.AddRelease(p.Manager)
+	}
 	if !p.rollouts {
 		return nil
 	}

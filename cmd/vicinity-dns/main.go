@@ -10,10 +10,11 @@ import (
 	"github.com/coredns/coredns/coremain"
 
 	"vicinity.dev/vicinity/internal/kit/version"
+	"vicinity.dev/vicinity/internal/names/corefile"
 )
 
 func main() {
-	if err := dnsserver.SetDirectives(directives); err != nil {
+	if err := dnsserver.SetDirectives(corefile.Plugins); err != nil {
 		fmt.Fprintln(os.Stderr, "vicinity-dns: "+err.Error())
 		os.Exit(1)
 	}

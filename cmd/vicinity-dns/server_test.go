@@ -132,7 +132,7 @@ func manifests() string {
 	return b.String()
 }
 
-const corefile = `.:PORT {
+const servedCorefile = `.:PORT {
     errors
     vicinity cluster.local {
         KUBECONFIG
@@ -162,7 +162,7 @@ func TestPluginsBeforeAndAfter(t *testing.T) {
 		if err := os.WriteFile(zone, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := start(t, reach, strings.Replace(corefile, "    cache 30\n", "    cache 30\n    file "+zone+" example.org\n    rewrite stop {\n        name exact short.example.org hard"+strings.TrimSuffix(domain, ".")+"\n        answer auto\n    }\n", 1))
+		s := start(t, reach, strings.Replace(servedCorefile, "    cache 30\n", "    cache 30\n    file "+zone+" example.org\n    rewrite stop {\n        name exact short.example.org hard"+strings.TrimSuffix(domain, ".")+"\n        answer auto\n    }\n", 1))
 		for range 2 { // the cache holds the alias with all of its addresses
 			for _, tt := range []struct{ from, name, want string }{
 				{"127.1.0.9", "www.example.org.", "->hard" + domain + " 10.1.0.1"},
@@ -185,7 +185,7 @@ func TestPluginsBeforeAndAfter(t *testing.T) {
 
 	t.Run("signed", func(t *testing.T) {
 		keys := signingKeys(t)
-		s := start(t, reach, strings.Replace(corefile, "    cache 30\n", "    cache 30\n    dnssec cluster.local {\n        key file "+keys.file+"\n    }\n", 1))
+		s := start(t, reach, strings.Replace(servedCorefile, "    cache 30\n", "    cache 30\n    dnssec cluster.local {\n        key file "+keys.file+"\n    }\n", 1))
 		for range 2 {
 			for from, want := range map[string]string{"127.1.0.9": "10.1.0.1", "127.2.0.9": "10.2.0.1", "127.3.0.9": "nsec rrsig rrsig soa"} {
 				m := s.query(from, "hard"+domain, func(m *dns.Msg) { m.SetEdns0(4096, true) })

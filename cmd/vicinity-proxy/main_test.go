@@ -77,7 +77,7 @@ func TestOptions(t *testing.T) {
 	s.addFlags(flags)
 	if err := flags.Parse([]string{
 		"--node-name=a", "--masquerade-bit=20", "--masquerade-all", "--cluster-cidr=10.0.0.0/8,2001:db8::/32",
-		"--external-ips=none", "--min-sync-period=5ms", "--max-affinity-clients=1000",
+		"--external-ips=none", "--min-sync-period=5ms", "--max-affinity-clients=1000", "--startup-taint",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.NodeName != "a" || o.MasqueradeMark != 1<<20 || !o.MasqueradeAll || o.MinSyncPeriod != 5*time.Millisecond || o.MaxAffinityClients != 1000 || !o.ExternalIPs.None {
+	if o.NodeName != "a" || o.MasqueradeMark != 1<<20 || !o.MasqueradeAll || o.MinSyncPeriod != 5*time.Millisecond || o.MaxAffinityClients != 1000 || !o.ExternalIPs.None || !o.StartupTaint {
 		t.Errorf("options %+v of settings %+v", o, s)
 	}
 	var pods [2]ruleset.Config

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/kernel"
@@ -28,6 +29,7 @@ const (
 type settings struct {
 	kubeconfig, master       string
 	nodeName, leaseNamespace string
+	startupTaint             bool
 
 	rules proxyflags.Flags
 
@@ -48,6 +50,7 @@ func (s *settings) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.master, "master", "", "address of the API server; overrides the kubeconfig file")
 	flags.StringVar(&s.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of the node (default $NODE_NAME, or the host name)")
 	flags.StringVar(&s.leaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the proxy's Lease (default $POD_NAMESPACE)")
+	flags.BoolVar(&s.startupTaint, "startup-taint", false, "remove the taint "+v1alpha1.TaintProxyNotReady+" from the node once its rules are programmed")
 	s.rules.Add(flags)
 	flags.DurationVar(&s.minSyncPeriod, "min-sync-period", proxy.DefaultMinSyncPeriod, "least time between two syncs")
 	flags.DurationVar(&s.syncPeriod, "sync-period", proxy.DefaultSyncPeriod, "how often all rules are compared with the kernel's")
@@ -164,7 +167,7 @@ func (s *settings) options() (proxy.Options, error) {
 	o := proxy.Options{
 		NodeName: s.nodeName, Settings: rules,
 		MinSyncPeriod: s.minSyncPeriod, SyncPeriod: s.syncPeriod,
-		LeaseNamespace: s.leaseNamespace, ProbeService: s.probeService, ProbePort: uint16(s.probePort),
+		LeaseNamespace: s.leaseNamespace, StartupTaint: s.startupTaint, ProbeService: s.probeService, ProbePort: uint16(s.probePort),
 	}
 	if s.conntrackAccounting {
 		o.AccountingInterval = max(time.Millisecond, s.accountingInterval)

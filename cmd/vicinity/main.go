@@ -1,5 +1,5 @@
 // Command vicinity is the command line of Vicinity. Installed in the PATH as kubectl-vicinity, it is
-// "kubectl vicinity".
+// "kubectl vicinity". As kubectl_complete-vicinity it completes the words of that command for kubectl.
 package main
 
 import (
@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"vicinity.dev/vicinity/internal/cli"
 )
@@ -22,9 +24,11 @@ func run() int {
 	defer stop()
 	// After the first signal the command finishes; a second one kills it.
 	context.AfterFunc(ctx, stop)
-	run := cli.Main
-	if strings.HasPrefix(filepath.Base(os.Args[0]), cli.PluginPrefix) {
+	name, args, run := filepath.Base(os.Args[0]), os.Args[1:], cli.Main
+	if strings.HasPrefix(name, cli.CompletionPrefix) {
+		args, run = append([]string{cobra.ShellCompRequestCmd}, args...), cli.Plugin
+	} else if strings.HasPrefix(name, cli.PluginPrefix) {
 		run = cli.Plugin
 	}
-	return run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	return run(ctx, args, os.Stdin, os.Stdout, os.Stderr)
 }

@@ -70,7 +70,7 @@ func TestFlowChangesLittle(t *testing.T) {
 		{"nothing happens", "a=1/6 b=1/4 c=1/2", "a=1/6 b=1/4 c=1/2", "a,c*0.333: 6a | b: 4b | c: 2c", allocate.RuleKept},
 		{"one more of a hundred", "a=1/100 b=1/100 c=1/100", "a=1/101 b=1/100 c=1/100", "a: 101a | b: 100b | c: 100c", allocate.RuleKept},
 		{"one more of four", "a=1/4 b=1/4 c=1/4", "a=1/5 b=1/4 c=1/4", "a,b*0.0667,c*0.0667: 5a | b: 4b | c: 4c", allocate.RulePlanned},
-		// What b lacks still goes to c, though a comes first by name.
+		// The overflow of b still goes to c, though a comes first by name.
 		{"among equals the one in force", "a=2/2 b=2/0 c=2/4 d=2/2", "a=2/4 b=2/1 c=2/4 d=2/1", "a,d*0.375: 4a | b*0.375,c: 4c | b: 1b | d: 1d", allocate.RulePlanned},
 		{"a zone lost", "a=1/4 b=1/4 c=1/4", "a=1/4 b=1/4", "a: 4a | b: 4b", allocate.RuleKept},
 		{"the endpoints of a zone lost", "a=1/4 b=1/4 c=1/4", "a=1/4 b=1/4 c=1/0", "a,c: 4a | b,c: 4b", allocate.RulePlanned},

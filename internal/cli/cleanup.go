@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -26,12 +27,14 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/rollout"
 )
 
 type cleanupFlags struct {
 	cluster clusterFlags
 	yes     bool
 	crds    bool
+	output  outputFlag
 }
 
 func newCleanupCommand(s command.Streams, reach connector) *cobra.Command {
@@ -57,6 +60,7 @@ prints the next step after "left to you".`,
 	flags := cmd.Flags()
 	flags.BoolVar(&f.yes, "yes", false, "remove the leftovers")
 	flags.BoolVar(&f.crds, "crds", false, "include Vicinity's CRDs, and so every policy, budget and rollout that users wrote")
+	f.output.add(flags, "text", "json", "yaml")
 	f.cluster.addConnection(flags)
 	return cmd
 }
@@ -75,14 +79,21 @@ func (f *cleanupFlags) run(ctx context.Context, s command.Streams, reach connect
 	if err != nil {
 		return err
 	}
-	c := cleaner{clusterReader: r, page: &page{w: printable{s.Out}}, remove: f.yes}
+	c := cleaner{clusterReader: r, page: &page{w: printable{s.Out}}, remove: f.yes, lines: []map[string]string{}}
+	if f.output.form != "text" {
+		c.page.w = io.Discard
+	}
 	for _, t := range cleanupTargets(updated, f.crds) {
-		if err := c.clean(ctx, t); err != nil {
-			return errors.Join(append(c.failures, err)...)
+		if err = c.clean(ctx, t); err != nil {
+			c.failures = append(c.failures, err)
+			break
 		}
 	}
 	switch {
-	case !c.found:
+	case f.output.form != "text":
+		c.page.err = f.output.write(s.Out, c.lines, nil)
+	case err != nil:
+	case len(c.lines) == 0:
 		c.page.printf("Vicinity left nothing in this cluster.\n")
 	case c.removable && !f.yes:
 		c.page.printf("\nNothing was changed. Add --yes to remove the leftovers.\n")
@@ -107,12 +118,15 @@ func (r *clusterReader) expectUninstalled(ctx context.Context) error {
 
 // updatedWorkloads returns the workloads that DomainRollouts update, by objectTitle.
 func (r *clusterReader) updatedWorkloads(ctx context.Context) (map[string]bool, error) {
-	rollouts, err := listOwn[v1alpha1.DomainRollout](ctx, r, ownList{rolloutResource, metav1.NamespaceAll, ""})
+	list, err := listOwn[v1alpha1.DomainRollout](ctx, r, ownList{rolloutResource, metav1.NamespaceAll, ""})
 	if ignoreNotFound(err) != nil {
 		return nil, r.explained("reading DomainRollouts", err)
 	}
 	updated := map[string]bool{}
-	for _, d := range rollouts {
+	for _, d := range list {
+		if rollout.IsCustom(d.Spec.TargetRef) {
+			continue
+		}
 		updated[fmt.Sprintf("%s %s/%s", d.Spec.TargetRef.Kind, d.Namespace, d.Spec.TargetRef.Name)] = true
 	}
 	return updated, nil
@@ -131,10 +145,16 @@ type cleaner struct {
 	*clusterReader
 	page   *page
 	remove bool
-	// found is set once a leftover is listed, and removable once cleanup can remove one.
-	found, removable bool
-	removed          int // objects that were cleaned
-	failures         []error
+	lines  []map[string]string // of the output, for JSON
+	// removable is set once a leftover is listed that cleanup can remove.
+	removable bool
+	removed   int // objects that were cleaned
+	failures  []error
+}
+
+func (c *cleaner) say(result, object, detail string) {
+	c.lines = append(c.lines, map[string]string{"result": result, "object": object, "detail": detail})
+	c.page.printf("%s\n", strings.TrimSuffix(result+": "+object+": "+detail, ": "))
 }
 
 // clean goes on after an object that it cannot clean, and keeps the failure. The token of the next page can expire while
@@ -158,26 +178,22 @@ func (c *cleaner) clean(ctx context.Context, t cleanupTarget) error {
 func (c *cleaner) cleanObject(ctx context.Context, t cleanupTarget, o *unstructured.Unstructured) error {
 	title, left := objectTitle(o), t.look(o)
 	if left.next != "" {
-		c.found = true
-		c.page.printf("left to you: %s: %s\n", title, left.next)
+		c.say("left to you", title, left.next)
 	}
 	if !left.whole && len(left.parts) == 0 {
 		return nil
 	}
-	c.found, c.removable = true, true
-	line := title
-	if !left.whole {
-		line += ": " + strings.Join(left.parts, ", ")
-	}
+	c.removable = true
+	parts := strings.Join(left.parts, ", ") // none of a whole object
 	if !c.remove {
-		c.page.printf("would remove: %s\n", line)
+		c.say("would remove", title, parts)
 		return nil
 	}
 	err := t.remove(ctx, c.dynamic.Resource(t.resource).Namespace(o.GetNamespace()), o, left.whole)
 	switch {
 	case err == nil:
 		c.removed++
-		c.page.printf("removed: %s\n", line)
+		c.say("removed", title, parts)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	default:
@@ -236,6 +252,8 @@ func cleanupTargets(updated map[string]bool, crds bool) []cleanupTarget {
 		{resource: admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"), selector: inspect.PartSelector, look: wholeObject},
 		{resource: admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings"), selector: inspect.PartSelector, look: wholeObject},
 		{resource: admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"), selector: inspect.PartSelector, look: wholeObject},
+		{resource: rbacv1.SchemeGroupVersion.WithResource("rolebindings"), selector: inspect.PartSelector, look: wholeObject},
+		{resource: rbacv1.SchemeGroupVersion.WithResource("roles"), selector: inspect.PartSelector, look: wholeObject},
 		{resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), selector: inspect.PartSelector, look: wholeObject},
 		{resource: rbacv1.SchemeGroupVersion.WithResource("clusterroles"), selector: inspect.PartSelector, look: wholeObject},
 		// When a Service loses the label, Kubernetes removes label and hints from the slices that it writes itself.
@@ -267,7 +285,11 @@ func serviceLeftovers(o *unstructured.Unstructured) leftover {
 	if o.GetLabels()[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName {
 		names = append(names, v1alpha1.LabelServiceProxyName)
 	}
-	return leftover{parts: takeLabels(o, names...)}
+	left := leftover{parts: takeLabels(o, names...)}
+	if o.GetAnnotations()[v1alpha1.AnnotationTopologyMode] == v1alpha1.MarkRouted {
+		left.parts = append(left.parts, takeAnnotations(o, v1alpha1.AnnotationTopologyMode)...)
+	}
+	return left
 }
 
 func conditionLeftovers(o *unstructured.Unstructured) leftover {
@@ -305,15 +327,21 @@ func workloadLeftovers(updated map[string]bool) func(*unstructured.Unstructured)
 		strategy, _, _ := unstructured.NestedString(o.Object, "spec", "updateStrategy", "type")
 		gates, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "schedulingGates")
 		patch := ""
+		_, isAdopted := o.GetAnnotations()[v1alpha1.AnnotationAdopted]
 		switch {
+		case o.GetKind() == "Deployment" && o.GetAnnotations()[v1alpha1.AnnotationDNSBefore] != "":
+			left.next = fmt.Sprintf("vicinity-dns runs there as the cluster's DNS server; this gives it back to CoreDNS: vicinity dns disable -n %s --deployment %s", o.GetNamespace(), o.GetName())
 		case o.GetKind() == "Deployment" && slices.ContainsFunc(gates, hasField("name", v1alpha1.RolloutGate)):
 			left.next = fmt.Sprintf("its template has the scheduling gate %s, so without Vicinity its new pods never start; this removes the gate and replaces the pods", v1alpha1.RolloutGate)
 			patch = fmt.Sprintf(`{"spec":{"template":{"spec":{"schedulingGates":[{"name":%q,"$patch":"delete"}]}}}}`, v1alpha1.RolloutGate)
-		case strategy == string(appsv1.OnDeleteStatefulSetStrategyType) && updated[objectTitle(o)]:
+		case strategy == string(appsv1.OnDeleteStatefulSetStrategyType) && (isAdopted || updated[objectTitle(o)]):
 			left.next = "a DomainRollout updates it, and without Vicinity its strategy OnDelete keeps old pods; this replaces them"
 			patch = `{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`
 		}
-		if patch != "" {
+		switch {
+		case patch != "" && isAdopted:
+			left.next += fmt.Sprintf(": vicinity rollout adopt %s/%s -n %s --undo --apply", strings.ToLower(o.GetKind()), o.GetName(), o.GetNamespace())
+		case patch != "":
 			left.next += fmt.Sprintf(": kubectl patch %s %s -n %s -p '%s'", strings.ToLower(o.GetKind()), o.GetName(), o.GetNamespace(), patch)
 		}
 		return left

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -39,12 +41,15 @@ func newUninstalledCluster(t *testing.T, more ...runtime.Object) *dynamicfake.Fa
 			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}}}},
 		}
 	}
-	web := &corev1.Service{ObjectMeta: named("web", map[string]string{v1alpha1.LabelRouted: "true", v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName, "app": "web"}, nil)}
+	web := &corev1.Service{ObjectMeta: named("web", map[string]string{v1alpha1.LabelRouted: "true", v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName, "app": "web"},
+		map[string]string{v1alpha1.AnnotationTopologyMode: v1alpha1.MarkRouted})}
 	web.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting}, {Type: "example.com/Other"}}
 	cheap := &corev1.Pod{ObjectMeta: named("cheap", nil, map[string]string{corev1.PodDeletionCost: "7", v1alpha1.AnnotationDeletionCost: "7"})}
 	cheap.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: v1alpha1.RolloutGate}, {Name: "example.com/other"}}
 	responder := &corev1.Pod{ObjectMeta: named("responder", nil, nil)}
 	responder.Spec.EvictionResponders = []corev1.EvictionResponder{{Name: v1alpha1.EvictionResponder}}
+	taken := &appsv1.Deployment{ObjectMeta: named("coredns", nil, map[string]string{v1alpha1.AnnotationDNSBefore: "{}"})}
+	inherits := &appsv1.ReplicaSet{ObjectMeta: named("coredns-1", nil, taken.Annotations)}
 	gated := &appsv1.Deployment{ObjectMeta: named("gated", nil, map[string]string{v1alpha1.AnnotationWantedReplicas: "2"})}
 	gated.Spec.Template.Spec.SchedulingGates = cheap.Spec.SchedulingGates
 	onDelete := func(name string) *appsv1.StatefulSet {
@@ -52,6 +57,8 @@ func newUninstalledCluster(t *testing.T, more ...runtime.Object) *dynamicfake.Fa
 		set.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType
 		return set
 	}
+	adopted := onDelete("queue")
+	adopted.Annotations = map[string]string{v1alpha1.AnnotationAdopted: "{}"}
 	managed := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController}
 	request := func(name, requester string) *lifecyclev1alpha1.EvictionRequest {
 		return &lifecyclev1alpha1.EvictionRequest{ObjectMeta: named(name, nil, nil), Spec: lifecyclev1alpha1.EvictionRequestSpec{Requester: requester}}
@@ -63,8 +70,9 @@ func newUninstalledCluster(t *testing.T, more ...runtime.Object) *dynamicfake.Fa
 		}}
 	}
 	objects := append([]runtime.Object{
-		web, slice("by-hand", "me"), slice("of-kubernetes", v1alpha1.ManagedByKubernetes), cheap, responder, gated, onDelete("db"), onDelete("other"),
-		&corev1.Service{ObjectMeta: named("other", map[string]string{v1alpha1.LabelServiceProxyName: "another"}, nil)},
+		web, slice("by-hand", "me"), slice("of-kubernetes", v1alpha1.ManagedByKubernetes), cheap, responder, taken, inherits, gated, adopted, onDelete("db"), onDelete("other"),
+		&corev1.Service{ObjectMeta: named("other", map[string]string{v1alpha1.LabelServiceProxyName: "another"},
+			map[string]string{v1alpha1.AnnotationTopologyMode: "vicinity.dev/near"})},
 		&corev1.Pod{ObjectMeta: named("costly", nil, map[string]string{corev1.PodDeletionCost: "9", v1alpha1.AnnotationDeletionCost: "7"})},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.LabelBudgets: "true", "team": "shop"}}},
 		&policyv1.PodDisruptionBudget{ObjectMeta: named("made", managed, nil)},
@@ -72,6 +80,9 @@ func newUninstalledCluster(t *testing.T, more ...runtime.Object) *dynamicfake.Fa
 		&coordinationv1.Lease{ObjectMeta: named("vicinity-controller", nil, nil)},
 		&coordinationv1.Lease{ObjectMeta: named("vicinity-proxy-n1", map[string]string{v1alpha1.LabelProxyLease: "true"}, nil)},
 		&coordinationv1.Lease{ObjectMeta: named("other", nil, nil)},
+		&rbacv1.Role{ObjectMeta: named("vicinity-controller-cilium", map[string]string{"app.kubernetes.io/part-of": "vicinity"}, nil)},
+		&rbacv1.RoleBinding{ObjectMeta: named("vicinity-controller-cilium", map[string]string{"app.kubernetes.io/part-of": "vicinity"}, nil)},
+		&rbacv1.Role{ObjectMeta: named("other", nil, nil)},
 		request("ours", v1alpha1.RequesterRollout), request("drain", "example.com/drain"),
 		definition(v1alpha1.GroupVersion.Group), definition("example.com"),
 		inAPI(t, aRollout()),
@@ -111,6 +122,8 @@ func TestCleanupListsAndRemoves(t *testing.T) {
 		t.Fatalf("listing: exit code %d: %s", code, stderr)
 	}
 	golden.Compare(t, "testdata/cleanup/list.txt", listed)
+	_, list, _ := runCleanup(t, cluster, "-o", "json")
+	golden.Compare(t, "testdata/cleanup/list.json", list)
 	if done := writesTo(cluster); len(done) > 0 {
 		t.Errorf("without --yes it wrote: %v", done)
 	}
@@ -143,6 +156,7 @@ func TestCleanupKeepsWhatOthersWrote(t *testing.T) {
 		{corev1.SchemeGroupVersion.WithResource("services"), "shop/web", "metadata.labels", map[string]any{"app": "web"}},
 		{corev1.SchemeGroupVersion.WithResource("services"), "shop/web", "status.conditions.type", []any{"example.com/Other"}},
 		{corev1.SchemeGroupVersion.WithResource("services"), "shop/other", "metadata.labels", map[string]any{v1alpha1.LabelServiceProxyName: "another"}},
+		{corev1.SchemeGroupVersion.WithResource("services"), "shop/other", "metadata.annotations", map[string]any{v1alpha1.AnnotationTopologyMode: "vicinity.dev/near"}},
 		{corev1.SchemeGroupVersion.WithResource("namespaces"), "/shop", "metadata.labels", map[string]any{"team": "shop"}},
 		{corev1.SchemeGroupVersion.WithResource("pods"), "shop/costly", "metadata.annotations", map[string]any{corev1.PodDeletionCost: "9"}},
 		{corev1.SchemeGroupVersion.WithResource("pods"), "shop/cheap", "spec.schedulingGates.name", []any{"example.com/other"}},
@@ -152,6 +166,7 @@ func TestCleanupKeepsWhatOthersWrote(t *testing.T) {
 		{policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), "shop/own", "metadata.name", "own"},
 		{coordinationv1.SchemeGroupVersion.WithResource("leases"), "shop/other", "metadata.name", "other"},
 		{lifecyclev1alpha1.SchemeGroupVersion.WithResource("evictionrequests"), "shop/drain", "metadata.name", "drain"},
+		{rbacv1.SchemeGroupVersion.WithResource("roles"), "shop/other", "metadata.name", "other"},
 		{definitionResource, "/things.vicinity.dev", "metadata.name", "things.vicinity.dev"},
 	} {
 		t.Run(test.resource.Resource+" "+test.object+" "+test.path, func(t *testing.T) {
@@ -218,6 +233,18 @@ func TestCleanupGoesOnAfterAFailure(t *testing.T) {
 		if !strings.Contains(stdout, removed) {
 			t.Errorf("%q is missing:\n%s", removed, stdout)
 		}
+	}
+}
+
+// JSON has what was removed before a list failed.
+func TestCleanupPrintsJSONInSpiteOfAFailure(t *testing.T) {
+	cluster := newUninstalledCluster(t)
+	cluster.PrependReactor("list", "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewInternalError(errors.New("etcd is away"))
+	})
+	code, stdout, stderr := runCleanup(t, cluster, "--yes", "-o", "json")
+	if code != 1 || !strings.Contains(stderr, "etcd is away") || !strings.Contains(stdout, `"object": "Service shop/web"`) {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 	"vicinity.dev/vicinity/internal/routing/routingflags"
 )
 
+// switchOn is the command that sets values of the chart, without the values.
+const switchOn = "helm upgrade vicinity vicinity-VERSION.tgz -n vicinity-system --reset-then-reuse-values --set "
+
 func (r *clusterReader) reading(s *routingflags.Running, in routing.Input) inspect.Reading {
 	in.Settings = s.Settings
 	return inspect.Reading{

@@ -67,6 +67,15 @@ func TestSettingsFollowTheChart(t *testing.T) {
 	}
 }
 
+// A controller without routing writes nothing for Services, and the commands name the value.
+func TestRoutingIsOff(t *testing.T) {
+	const want = "routing.enabled is off for Deployment vicinity-system/vicinity-controller"
+	settings, missing := settingsOf(t, aController("--routing=false", "--budgets"))
+	if settings.Stopped != want || len(missing) != 1 || missing[0] != want+", so nothing is written" {
+		t.Errorf("no controller routes because %q; not known: %q", settings.Stopped, missing)
+	}
+}
+
 // The commands report no routing for a Service that the controller leaves alone.
 func TestExcludedServices(t *testing.T) {
 	prefer := map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}

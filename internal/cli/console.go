@@ -122,8 +122,8 @@ func (c *consoleCluster) Traffic(ctx context.Context) (readings []inspect.ProxyR
 	return readings, r.notKnown, nil
 }
 
-func (c *consoleCluster) Autoscalers(ctx context.Context, service *corev1.Service) (names, notKnown []string, err error) {
+func (c *consoleCluster) Complete(ctx context.Context, e *inspect.Explanation, service *corev1.Service) (notKnown []string, err error) {
 	r := c.reader()
-	names, err = r.autoscalers(ctx, service)
-	return names, r.notKnown, err
+	err = r.complete(ctx, e, service)
+	return r.notKnown, err
 }

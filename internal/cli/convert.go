@@ -65,7 +65,7 @@ func (f *convertFlags) run(ctx context.Context, s command.Streams) error {
 		}
 	}
 	c := converter{flags: f, passed: map[string]int{}}
-	if err := readFiles(ctx, s.In, f.files, c.read); err != nil {
+	if err := manifest.ReadFiles(ctx, s.In, f.files, c.read); err != nil {
 		return err
 	}
 	if len(c.passed) > 0 {

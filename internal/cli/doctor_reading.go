@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -28,6 +29,7 @@ import (
 	"vicinity.dev/vicinity/internal/inspect/doctor"
 	"vicinity.dev/vicinity/internal/kit/command"
 	kitversion "vicinity.dev/vicinity/internal/kit/version"
+	"vicinity.dev/vicinity/internal/routing/consumer"
 	"vicinity.dev/vicinity/internal/routing/routingflags"
 )
 
@@ -36,6 +38,8 @@ const (
 	// reachTime is the timeout for an answer of the webhooks.
 	reachTime = 5 * time.Second
 )
+
+var felixResource = schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: "felixconfigurations"}
 
 var definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
@@ -63,7 +67,7 @@ func (r *clusterReader) examined(ctx context.Context, namespace string) (*doctor
 	}
 	d.in.Version = release.GitVersion
 	for _, read := range []func(context.Context) error{
-		d.nodes, d.webhooks, d.installation, d.networks, d.leases, d.definitions, d.backends, d.services, d.policies, d.workloads, d.leftovers,
+		d.nodes, d.webhooks, d.installation, d.networks, d.clients, d.leases, d.definitions, d.backends, d.services, d.policies, d.workloads, d.leftovers,
 	} {
 		if err := read(ctx); err != nil {
 			return nil, err
@@ -157,7 +161,7 @@ func (d *doctorReader) installation(ctx context.Context) error {
 	for i, deployment := range controllers {
 		d.in.Controllers = append(d.in.Controllers, doctor.Controller{Deployment: deployment})
 		for _, container := range deployment.Spec.Template.Spec.Containers {
-			readWebhookFlags(&d.in.Controllers[i], container.Args)
+			readPartFlags(&d.in.Controllers[i], container.Args)
 		}
 	}
 	var controller *appsv1.Deployment
@@ -165,7 +169,7 @@ func (d *doctorReader) installation(ctx context.Context) error {
 		controller = controllers[0]
 	}
 	running, _ := routingflags.RunningOf(controller) // one with flags that make no sense does not start, which is a finding
-	d.in.Exclusion, d.in.TakesAuto = running.Exclusion, running.TakesOverAuto()
+	d.in.Exclusion, d.in.Settings = running.Exclusion, running.Settings
 	if _, unread := d.in.Unread[doctor.SourceDeployments]; !unread && len(controllers) == 0 && d.namespace != metav1.NamespaceAll {
 		d.in.Unread[doctor.SourceDeployments] = fmt.Sprintf("there is no vicinity-controller in namespace %s; without -n doctor looks in all namespaces", d.namespace)
 	}
@@ -177,13 +181,44 @@ func (d *doctorReader) installation(ctx context.Context) error {
 	return d.without(doctor.SourceDaemonSets, d.inPlace("list daemonsets"), err)
 }
 
-// readWebhookFlags reads which webhooks a controller serves.
-func readWebhookFlags(c *doctor.Controller, args []string) {
+// clients reads the Corefile, and the clients of a DNS server that locates them: one of the chart, or that of the cluster.
+func (d *doctorReader) clients(ctx context.Context) error {
+	for _, name := range []string{"coredns", "node-local-dns"} {
+		data, err := d.configMap(ctx, metav1.NamespaceSystem, name)
+		if err != nil {
+			return err
+		}
+		d.in.Corefile += data[dnsKey] + "\n"
+	}
+	servers, err := listAll[appsv1.Deployment](ctx, d.typed.AppsV1().Deployments(metav1.NamespaceSystem), metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"})
+	for _, server := range servers {
+		if server.Annotations[v1alpha1.AnnotationDNSBefore] != "" {
+			d.in.NameServers = append(d.in.NameServers, server)
+		}
+	}
+	if err == nil && len(d.in.NameServers) > 0 {
+		d.in.Pods, d.in.Locators, err = d.allClients(ctx)
+	}
+	return d.without(doctor.SourceClients, "list deployments in namespace kube-system, and pods and podlocators in all namespaces", err)
+}
+
+// allClients reads the pods and PodLocators of all namespaces.
+func (r *clusterReader) allClients(ctx context.Context) (pods []*corev1.Pod, locators []*v1alpha1.PodLocator, err error) {
+	if pods, err = listAll[corev1.Pod](ctx, r.typed.CoreV1().Pods(metav1.NamespaceAll), metav1.ListOptions{}); err != nil {
+		return nil, nil, err
+	}
+	locators, err = listOwn[v1alpha1.PodLocator](ctx, r, ownList{"podlocators", metav1.NamespaceAll, ""})
+	return pods, locators, ignoreNotFound(err)
+}
+
+// readPartFlags reads which parts a controller runs, and which webhooks it serves.
+func readPartFlags(c *doctor.Controller, args []string) {
 	flags := routingflags.SetOf("vicinity-controller")
-	name := flags.String("webhook-name", "vicinity", "")
+	name, routes := flags.String("webhook-name", "vicinity", ""), flags.Bool("routing", true, "")
 	on := map[string]*bool{}
 	for _, flag := range []string{
 		"webhook-endpointslices", "webhook-services", "webhook-policies", "webhook-budgets", "webhook-evictions", "webhook-pods", "webhook-ordinals", "pace-scale-downs",
+		"budgets", "eviction-responder", "rollouts", "release-pods", "scale-down",
 	} {
 		on[flag] = flags.Bool(flag, false, "")
 	}
@@ -193,6 +228,11 @@ func readWebhookFlags(c *doctor.Controller, args []string) {
 	c.WebhookName = *name
 	c.Mutates = *on["webhook-endpointslices"] || *on["webhook-evictions"] || *on["webhook-pods"] || *on["webhook-ordinals"] || *on["pace-scale-downs"]
 	c.Validates = *on["webhook-services"] || *on["webhook-policies"] || *on["webhook-budgets"]
+	c.ReleasesPods = *on["release-pods"]
+	c.Off = map[string]bool{
+		doctor.ValueRouting: !*routes, doctor.ValueDisruption: !*on["budgets"], doctor.ValueEvictionRequests: !*on["eviction-responder"], doctor.ValueRollouts: !*on["rollouts"],
+		doctor.ValueScaleDown: !*on["scale-down"], doctor.ValuePacing: !*on["pace-scale-downs"], doctor.ValueOrdinals: !*on["webhook-ordinals"],
+	}
 }
 
 func (d *doctorReader) networks(ctx context.Context) (err error) {
@@ -201,14 +241,29 @@ func (d *doctorReader) networks(ctx context.Context) (err error) {
 	if err := d.without(doctor.SourceKubeSystem, "list daemonsets in namespace kube-system", err); err != nil {
 		return err
 	}
-	namespace := metav1.NamespaceSystem
-	if !slices.ContainsFunc(in.DaemonSets, doctor.IsKubeProxy) {
-		elsewhere, err := listAll[appsv1.DaemonSet](ctx, d.typed.AppsV1().DaemonSets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
-		if err := d.without(doctor.SourceKubeSystem, "list daemonsets in all namespaces", err); err != nil {
-			return err
+	namespace, selector, found := metav1.NamespaceSystem, "k8s-app=calico-node", slices.ContainsFunc(in.DaemonSets, consumer.IsKubeProxy)
+	if !found {
+		selector = "k8s-app in (kube-proxy, calico-node)"
+	}
+	elsewhere, err := listAll[appsv1.DaemonSet](ctx, d.typed.AppsV1().DaemonSets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: selector})
+	if found && apierrors.IsForbidden(err) {
+		err = nil // nothing is claimed of a Calico elsewhere
+	}
+	if err := d.without(doctor.SourceKubeSystem, "list daemonsets in all namespaces", err); err != nil {
+		return err
+	}
+	for _, set := range elsewhere {
+		if set.Namespace != metav1.NamespaceSystem {
+			in.DaemonSets = append(in.DaemonSets, set)
 		}
-		if in.DaemonSets = append(in.DaemonSets, elsewhere...); len(elsewhere) > 0 {
-			namespace = elsewhere[0].Namespace
+		if consumer.IsKubeProxy(set) {
+			namespace = set.Namespace
+		}
+	}
+	if slices.ContainsFunc(in.DaemonSets, func(set *appsv1.DaemonSet) bool { return set.Name == "calico-node" }) {
+		// Without the settings, nothing is claimed of Calico.
+		if felix, err := d.dynamic.Resource(felixResource).Get(ctx, "default", metav1.GetOptions{}); err == nil {
+			in.CalicoBPF, _, _ = unstructured.NestedBool(felix.Object, "spec", "bpfEnabled")
 		}
 	}
 	// The first label is kubeadm's, the second one EKS'.
@@ -225,21 +280,37 @@ func (d *doctorReader) networks(ctx context.Context) (err error) {
 		return err
 	}
 	antrea, err := d.configMap(ctx, metav1.NamespaceSystem, "antrea-config")
+	if err != nil {
+		return err
+	}
 	in.Antrea = d.proxyConfig(metav1.NamespaceSystem, "antrea-config", antrea["antrea-agent.conf"])
-	return err
+	return nil
+}
+
+// consumers returns the programs that serve Services, or none if one may be missing.
+func (r *clusterReader) consumers(ctx context.Context) ([]consumer.Consumer, error) {
+	d := doctorReader{clusterReader: r, in: &doctor.Reading{Unread: map[doctor.Source]string{}}}
+	if err := d.networks(ctx); err != nil {
+		return nil, err
+	}
+	if reason := cmp.Or(d.in.Unread[doctor.SourceKubeSystem], d.in.Unread[doctor.SourceConfig]); reason != "" {
+		r.leaveOut("which programs serve the Service is unknown: " + reason)
+		return nil, nil
+	}
+	return d.in.Networks.Consumers(), nil
 }
 
 // configMap returns the data of a ConfigMap, or nil if it does not exist.
 func (d *doctorReader) configMap(ctx context.Context, namespace, name string) (map[string]string, error) {
 	found, err := d.typed.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, d.without(doctor.SourceConfig, "get the configmaps kube-proxy, kube-proxy-config, cilium-config and antrea-config in namespace "+namespace, err)
+		return nil, d.without(doctor.SourceConfig, "get the configmap "+name+" in namespace "+namespace, err)
 	}
 	return found.Data, nil
 }
 
 // proxyConfig reads settings in YAML, or returns nil if there are none.
-func (d *doctorReader) proxyConfig(namespace, configMap, text string) *doctor.ProxyConfig {
+func (d *doctorReader) proxyConfig(namespace, configMap, text string) *consumer.ProxyConfig {
 	if text == "" {
 		return nil
 	}
@@ -251,7 +322,7 @@ func (d *doctorReader) proxyConfig(namespace, configMap, text string) *doctor.Pr
 		d.in.Unread[doctor.SourceConfig] = fmt.Sprintf("the ConfigMap %s/%s is invalid: %s", namespace, configMap, command.OneLine(err))
 		return nil
 	}
-	return &doctor.ProxyConfig{Namespace: namespace, ConfigMap: configMap, Mode: read.Mode, Gates: read.FeatureGates}
+	return &consumer.ProxyConfig{Namespace: namespace, ConfigMap: configMap, Mode: read.Mode, Gates: read.FeatureGates}
 }
 
 // leases computes ages at once: reading a large cluster takes longer than a Lease lasts.
@@ -401,6 +472,13 @@ func (d *doctorReader) services(ctx context.Context) (err error) {
 	if err := d.without(doctor.SourceNamespaces, "list namespaces", err); err != nil {
 		return err
 	}
+	d.in.Gateways, err = d.gateways(ctx, metav1.NamespaceAll)
+	if err := d.without(doctor.SourceGateways, "list ingresses, ingressclasses, httproutes or grpcroutes in all namespaces", err); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		d.in.Unread[doctor.SourceGateways] = command.OneLine(err)
+	}
 	// Metadata is enough: groups hold all endpoints.
 	if !slices.ContainsFunc(d.in.Services, func(s *corev1.Service) bool {
 		return s.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
@@ -423,6 +501,9 @@ func (d *doctorReader) policies(ctx context.Context) (err error) {
 		return err
 	}
 	if d.in.Defaults, err = listWhole[v1alpha1.ClusterRoutingPolicy](ctx, d, doctor.SourceDefaults); err != nil {
+		return err
+	}
+	if d.in.Rollouts, err = listWhole[v1alpha1.DomainRollout](ctx, d, doctor.SourceRollouts); err != nil {
 		return err
 	}
 	d.in.Budgets, err = listWhole[v1alpha1.TopologyDisruptionBudget](ctx, d, doctor.SourceBudgets)
@@ -455,7 +536,7 @@ func (d *doctorReader) workloads(ctx context.Context) (err error) {
 	if err := d.without(doctor.SourceStatefulSets, "list statefulsets in all namespaces", err); err != nil {
 		return err
 	}
-	if len(d.in.PDBs) == 0 && len(d.in.Budgets) == 0 {
+	if len(d.in.PDBs) == 0 && len(d.in.Budgets) == 0 && len(d.in.Controllers) == 0 {
 		return nil
 	}
 	d.in.Deployments, err = listAll[appsv1.Deployment](ctx, d.typed.AppsV1().Deployments(metav1.NamespaceAll), metav1.ListOptions{})

@@ -178,16 +178,18 @@ func TestDoctorPermissions(t *testing.T) {
 	}
 	for _, without := range []bool{false, true} {
 		c := newExaminedCluster(t)
+		if err := c.typed.Tracker().Add(aCalico("v3.31.5")); err != nil {
+			t.Fatal(err)
+		}
 		if without {
 			if err := c.typed.Tracker().Delete(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "vicinity-system", "vicinity-controller"); err != nil {
 				t.Fatal(err)
 			}
 		} else {
-			// Deployments of users matter only under a budget.
-			budget := &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": v1alpha1.GroupVersion.String(), "kind": "TopologyDisruptionBudget", "metadata": map[string]any{"namespace": "shop", "name": "web"},
-			}}
-			if err := c.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("topologydisruptionbudgets"), budget, "shop"); err != nil {
+			// Pods matter only for a DNS server.
+			server := aDeployment("coredns")
+			server.Namespace, server.Labels, server.Annotations = "kube-system", map[string]string{"k8s-app": "kube-dns"}, map[string]string{v1alpha1.AnnotationDNSBefore: "{}"}
+			if err := c.typed.Tracker().Add(server); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -215,7 +217,8 @@ func TestDoctorPermissions(t *testing.T) {
 func TestDoctorWithoutPermissions(t *testing.T) {
 	for _, resource := range []string{
 		"nodes", "leases", "daemonsets", "configmaps", "customresourcedefinitions", "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "endpointslices", "services",
-		"namespaces", "endpointgroups", "routingpolicies", "clusterroutingpolicies", "topologydisruptionbudgets", "poddisruptionbudgets", "statefulsets", "deployments",
+		"namespaces", "endpointgroups", "routingpolicies", "clusterroutingpolicies", "topologydisruptionbudgets", "domainrollouts", "poddisruptionbudgets", "statefulsets", "deployments",
+		"ingresses", "ingressclasses", "httproutes", "grpcroutes",
 	} {
 		t.Run(resource, func(t *testing.T) {
 			c := newExaminedCluster(t)
@@ -236,6 +239,24 @@ func TestDoctorWithoutPermissions(t *testing.T) {
 				t.Error("JSON does not say what is not known")
 			}
 		})
+	}
+}
+
+// The flags of the controller say which parts are off.
+func TestDoctorFindsPartsThatAreOff(t *testing.T) {
+	c := newExaminedCluster(t)
+	paced := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "paced", Labels: map[string]string{v1alpha1.PaceScaleDown: v1alpha1.PaceClamp}}}
+	if err := c.typed.Tracker().Add(paced); err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{{"--namespace=vicinity-system"}, {"--namespace=vicinity-system", "--budgets", "--pace-scale-downs"}} {
+		if err := c.typed.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), aController(flags...), "vicinity-system"); err != nil {
+			t.Fatal(err)
+		}
+		report := c.report(t)
+		if got, want := found(&report, "part-off", "Namespace paced"), len(flags) == 1; got != want {
+			t.Errorf("%q: found %t, want %t", flags, got, want)
+		}
 	}
 }
 
@@ -287,6 +308,67 @@ func TestDoctorReachesWebhooks(t *testing.T) {
 		}
 		if test.unknown != "" && !slices.Contains(report.NotKnown, test.unknown) {
 			t.Errorf("not known: %q", report.NotKnown)
+		}
+	}
+}
+
+// aCalico is a Calico of the operator, whose data plane only its FelixConfiguration shows.
+func aCalico(version string) *appsv1.DaemonSet {
+	set := &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "calico-system", Name: "calico-node", Labels: map[string]string{"k8s-app": "calico-node"}},
+		Status:     appsv1.DaemonSetStatus{DesiredNumberScheduled: 7},
+	}
+	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "calico-node", Image: "quay.io/calico/node:" + version}}
+	return set
+}
+
+// Calico serves Services if its settings say so. Releases before 3.31 ignore hints.
+func TestDoctorReadsCalico(t *testing.T) {
+	for _, test := range []struct {
+		version    string
+		bpf, found bool
+		err        error
+	}{
+		{"v3.30.2", true, true, nil}, {"v3.30.2", false, false, nil}, {"v3.31.5", true, false, nil}, {"v3.30.2", true, false, forbidden("crd.projectcalico.org", "felixconfigurations")},
+	} {
+		c := newExaminedCluster(t)
+		if err := c.typed.Tracker().Add(aCalico(test.version)); err != nil {
+			t.Fatal(err)
+		}
+		felix := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"bpfEnabled": test.bpf}}}
+		felix.SetGroupVersionKind(felixResource.GroupVersion().WithKind("FelixConfiguration"))
+		felix.SetName("default")
+		if err := c.dynamic.Tracker().Create(felixResource, felix, ""); err != nil {
+			t.Fatal(err)
+		}
+		if test.err != nil {
+			c.refuse("felixconfigurations", test.err)
+		}
+		report := c.report(t)
+		if got := found(&report, "service-hints-ignored", "Service shop/web"); got != test.found {
+			t.Errorf("%+v: found %t", test, got)
+		}
+	}
+}
+
+// Without the right to look elsewhere, a kube-proxy in kube-system is known, and nothing is claimed of a Calico elsewhere.
+func TestDoctorReadsKubeSystemOnly(t *testing.T) {
+	for _, inSystem := range []bool{true, false} {
+		c := newExaminedCluster(t)
+		kubeProxy := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 7}}
+		if inSystem {
+			if err := c.typed.Tracker().Add(kubeProxy); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.typed.PrependReactor("list", "daemonsets", func(a kubetesting.Action) (bool, runtime.Object, error) {
+			list, ok := a.(kubetesting.ListAction)
+			return ok && a.GetNamespace() == "" && strings.Contains(list.GetListRestrictions().Labels.String(), "calico-node"), nil, forbidden("apps", "daemonsets")
+		})
+		report := c.report(t)
+		unknown := slices.ContainsFunc(report.NotKnown, func(s string) bool { return strings.HasPrefix(s, "cannot tell which kube-proxy there is: ") })
+		if unknown == inSystem {
+			t.Errorf("kube-proxy in kube-system: %t, not known: %q", inSystem, report.NotKnown)
 		}
 	}
 }

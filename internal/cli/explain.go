@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/internal/routing"
@@ -34,7 +35,8 @@ func newExplainCommand(s command.Streams, reach connector, here machine) *cobra.
 		Use:   "explain SERVICE | pod/NAME",
 		Short: "Explain where a Service's traffic goes, or whether a pod may be evicted",
 		Long: `Explain says what a Service asks for, what is in force and why, and what to do next. It shows
-how much traffic should stay in its zone, the overload, and the endpoints of each zone.
+how much traffic should stay in its zone, the overload, and the endpoints of each zone. These
+are figures of the plan; "vicinity status --traffic" has measured ones.
 
 --all adds tables: the zones that each endpoint serves, the results of other algorithms, what
 stock kube-proxies do with the hints, and the limits of a plan. JSON and YAML always have all
@@ -53,7 +55,8 @@ what is missing. docs/reference/permissions.md lists the permissions.`,
   vicinity explain svc/web -n shop --all
   vicinity explain svc/web -n shop --node worker-1
   vicinity explain pod/web-7f9c6d5b8-x2x7k -n shop`,
-		Args: explainArgs,
+		Args:              explainArgs,
+		ValidArgsFunction: reach.complete("svc/services", "pod/pods"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asksForPod(args) {
 				if cmd.Flags().Changed("node") {
@@ -135,12 +138,8 @@ func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connect
 	if err != nil {
 		return fmt.Errorf("explaining Service %s/%s: %w", r.namespace, name, err)
 	}
-	if e.Divided() {
-		autoscalers, err := r.autoscalers(ctx, in.Service)
-		if err != nil {
-			return err
-		}
-		e.Autoscaled(autoscalers)
+	if err := r.complete(ctx, e, in.Service); err != nil {
+		return err
 	}
 	e.NotKnown = r.notKnown
 	if f.all && f.output.form == "text" {
@@ -151,6 +150,40 @@ func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connect
 		return fmt.Errorf("looking for improvements of Service %s/%s: %w", r.namespace, name, err)
 	}
 	return f.output.write(s.Out, e, func(p *page) { writeAnswer(p, e) })
+}
+
+// complete adds to an explanation what is read only where it matters.
+func (r *clusterReader) complete(ctx context.Context, e *inspect.Explanation, service *corev1.Service) error {
+	if e.Divided() {
+		autoscalers, err := r.autoscalers(ctx, service)
+		if err != nil {
+			return err
+		}
+		e.Autoscaled(autoscalers)
+	}
+	if e.Delivery == allocate.DeliveryNone || e.Undelivered || e.Headless {
+		return nil // proxies have no plan
+	}
+	if e.Delivery == allocate.DeliveryHints && e.NoProxy == "" && !e.IsBalanced() {
+		consumers, err := r.consumers(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range consumers {
+			sentence, _ := inspect.Follows(&consumers[i], service)
+			e.ServedBy = append(e.ServedBy, sentence)
+		}
+	}
+	gateways, err := r.gateways(ctx, service.Namespace)
+	for _, bypass := range gateways.Bypasses(service) {
+		e.Warnings = append(e.Warnings, bypass.Sentence)
+	}
+	const unknown = "whether all gateways follow the plan is unknown"
+	if err = r.optional("Ingresses, IngressClasses, HTTPRoutes or GRPCRoutes", unknown, err); err == nil || ctx.Err() != nil {
+		return err
+	}
+	r.leaveOut(command.OneLine(err) + ", so " + unknown)
+	return nil
 }
 
 // inputOf reads all objects that the decision about a Service depends on.

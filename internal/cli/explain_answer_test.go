@@ -27,8 +27,9 @@ func TestExplainNextSteps(t *testing.T) {
 		slice       runtime.Object
 		prepare     func(*fakeCluster)
 		want        []string
+		awaits      bool // the condition
 	}{
-		{name: "all is as it should be", annotations: prefer, slice: hinted(), want: []string{"nothing to do"}},
+		{name: "all is as it should be", annotations: prefer, slice: hinted(), want: []string{"nothing to do"}, awaits: true},
 		{name: "nothing is asked for", slice: even(), want: []string{"annotate the Service with endpointslice.kubernetes.io/same-zone: Prefer: in-zone 33.3 % -> 100 %"}},
 		{
 			name: "hints do not stay", annotations: prefer, slice: even(), condition: routing.WithHintsLost(condition),
@@ -40,7 +41,7 @@ func TestExplainNextSteps(t *testing.T) {
 		},
 		{
 			name: "hints cannot say it", annotations: map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Require}, slice: even(),
-			want: []string{`annotate the Service with vicinity.dev/proxy: "true" if vicinity-proxy runs on every node`},
+			want: []string{`annotate the Service with vicinity.dev/proxy: "true" if vicinity-proxy runs on every node`}, awaits: true,
 		},
 		{
 			name: "a node has no proxy", annotations: map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer, v1alpha1.AnnotationProxy: "true"}, slice: hinted(),
@@ -48,6 +49,7 @@ func TestExplainNextSteps(t *testing.T) {
 				"look at the nodes that the condition names, with --node NODE (docs/runbooks/proxy.md)",
 				"wait some seconds; if it is still not written, look at the controller (docs/runbooks/controller-down.md)",
 			},
+			awaits: true,
 		},
 		{
 			name: "no controller", annotations: prefer, slice: even(),
@@ -76,6 +78,9 @@ func TestExplainNextSteps(t *testing.T) {
 				if sentence, ok := strings.CutPrefix(line, "  next: "); ok {
 					next = append(next, strings.TrimSpace(sentence))
 				}
+			}
+			if awaits := strings.Contains(stdout, "condition: none yet; "); awaits != test.awaits {
+				t.Errorf("it awaits the condition: %t, want %t", awaits, test.awaits)
 			}
 			if !slices.Equal(next, test.want) {
 				t.Errorf("next is %q, want %q:\n%s%s", next, test.want, stdout, stderr)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -157,5 +158,20 @@ func TestExplainHintsUntilHandOver(t *testing.T) {
 				t.Errorf("the status does not match stock proxies, %q:\n%s", test.status, stdout)
 			}
 		})
+	}
+}
+
+// Without the Service's annotation, explain names what asks for groups.
+func TestExplainNamesWhatAsksForGroups(t *testing.T) {
+	c := newFakeCluster(t)
+	c.add(t, aService("shop", "soon", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}), aSlice("shop", "soon", "a=4", "b=4", "c=4"))
+	if err := c.typed.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), aController("--groups-by-default"), "vicinity-system"); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, _ := c.run(t.Context(), "explain", "soon", "--all")
+	wants(t, stdout, "delivery: Groups, for vicinity-proxy; stock proxies serve", "\n  groups because of: --groups-by-default\n")
+	_, stdout, _ = c.run(t.Context(), "explain", "grouped", "--all")
+	if strings.Contains(stdout, "groups because of") {
+		t.Errorf("the Service asks itself:\n%s", stdout)
 	}
 }

@@ -289,6 +289,20 @@ func TestExplainNodeServedBy(t *testing.T) {
 			want: []string{"served by: kube-proxy; vicinity-proxy should serve it, but the Lease of the node's proxy was last renewed 1h0m0s ago", "hand-over: it waits for this node"},
 		},
 		{
+			name: "handed over because of a policy", groups: []*v1alpha1.EndpointGroup{near},
+			service: proxiedService(func(s *corev1.Service) {
+				s.Annotations = map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}
+			}),
+			change: func(c *proxiedCluster) {
+				c.groups = append(c.groups, inAPI(t, &v1alpha1.RoutingPolicy{
+					TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RoutingPolicy"},
+					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "near"},
+					Spec:       v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{}, Delivery: v1alpha1.DeliveryGroups},
+				}))
+			},
+			want: []string{"served by: vicinity-proxy; ", "hand-over: done\n"},
+		},
+		{
 			name: "another proxy", groups: []*v1alpha1.EndpointGroup{near},
 			service: proxiedService(func(s *corev1.Service) { s.Labels[v1alpha1.LabelServiceProxyName] = "cilium" }),
 			want:    []string{"served by: cilium; "},

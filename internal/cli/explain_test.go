@@ -14,9 +14,11 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
@@ -132,13 +134,122 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 		ObjectMeta: metav1.ObjectMeta{Name: "nearby"},
 	}
 	nearby.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"near": "true"}}
+	objects = append(objects,
+		&networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: "nginx"}, Spec: networkingv1.IngressClassSpec{Controller: "k8s.io/ingress-nginx"}},
+		anIngress("front", "web", map[string]string{"nginx.ingress.kubernetes.io/service-upstream": "true"}),
+	)
+	typed := fake.NewClientset(objects...)
+	typed.Resources = []*metav1.APIResourceList{{
+		GroupVersion: gatewayVersion.String(), APIResources: []metav1.APIResource{{Name: "gateways"}, {Name: "grpcroutes"}, {Name: "httproutes"}},
+	}}
 	return &fakeCluster{
-		typed:   fake.NewClientset(objects...),
+		typed:   typed,
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), inAPI(t, policy), inAPI(t, nearby)),
 	}
 }
 
-// listKinds are the lists of Vicinity's own API.
+// anIngress sends the traffic of a path to a Service.
+func anIngress(name, service string, annotations map[string]string) *networkingv1.Ingress {
+	return &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Annotations: annotations},
+		Spec: networkingv1.IngressSpec{IngressClassName: new("nginx"), Rules: []networkingv1.IngressRule{{}, {IngressRuleValue: networkingv1.IngressRuleValue{
+			HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{{
+				Path: "/", Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: service}},
+			}}},
+		}}}},
+	}
+}
+
+// aRoute sends traffic to Services, and has a parent of each kind.
+func aRoute(t *testing.T, kind string, backends []any, parents ...string) *unstructured.Unstructured {
+	t.Helper()
+	route := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"rules": []any{map[string]any{}, map[string]any{"backendRefs": backends}}}}}
+	route.SetGroupVersionKind(gatewayVersion.WithKind(kind))
+	route.SetNamespace("shop")
+	route.SetName("front")
+	var status []any
+	for _, parent := range parents {
+		status = append(status, map[string]any{"parentRef": map[string]any{"kind": parent, "name": "edge"}, "controllerName": "example.com/" + strings.ToLower(parent)})
+	}
+	if err := unstructured.SetNestedSlice(route.Object, status, "status", "parents"); err != nil {
+		t.Fatal(err)
+	}
+	return route
+}
+
+// Gateways that choose endpoints themselves are a warning, if they send traffic to the Service.
+func TestExplainGateways(t *testing.T) {
+	c := newFakeCluster(t)
+	old := anIngress("old", "web", map[string]string{"kubernetes.io/ingress.class": "nginx"})
+	old.Spec.IngressClassName, old.Spec.Rules = nil, nil
+	old.Spec.DefaultBackend = &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web"}}
+	for _, ingress := range []*networkingv1.Ingress{old, anIngress("bare", "web", nil), anIngress("other", "near", nil)} {
+		if err := c.typed.Tracker().Add(ingress); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for resource, route := range map[string]*unstructured.Unstructured{
+		"httproutes": aRoute(t, "HTTPRoute", []any{map[string]any{"name": "web"}}, "Gateway", "Service"),
+		"grpcroutes": aRoute(t, "GRPCRoute", []any{map[string]any{"kind": "Bucket", "name": "web"}, map[string]any{"group": "example.com", "kind": "Service", "name": "web"}, map[string]any{"name": "web", "namespace": "attic"}}, "Gateway"),
+	} {
+		if err := c.dynamic.Tracker().Create(gatewayVersion.WithResource(resource), route, "shop"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.printsGolden(t, "explain/gateways-answer.txt", "explain", "web")
+	// Without the classes, the controllers of Ingresses are unknown, and all else stays.
+	c.refuse("ingressclasses", forbidden("networking.k8s.io", "ingressclasses"))
+	_, stdout, _ := c.run(t.Context(), "explain", "web")
+	for _, want := range []string{"Ingress shop/bare: its controller may choose endpoints", "HTTPRoute shop/front: ", "so whether all gateways follow the plan is unknown"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("without IngressClasses, %q is missing:\n%s", want, stdout)
+		}
+	}
+	// Explain and doctor go on without routes.
+	c = newFakeCluster(t)
+	examined := newExaminedCluster(t)
+	for _, cluster := range []*fakeCluster{c, examined.fakeCluster} {
+		cluster.refuse("httproutes", apierrors.NewInternalError(errors.New("etcd is away")))
+	}
+	if code, stdout, stderr := c.run(t.Context(), "explain", "web"); code != 0 || !strings.Contains(stdout, "etcd is away, so whether all gateways follow the plan is unknown") {
+		t.Errorf("without routes: exit code %d: %s%s", code, stdout, stderr)
+	}
+	if report := examined.report(t); !strings.Contains(fmt.Sprint(report), "etcd is away") {
+		t.Errorf("without routes, doctor reports %+v", report)
+	}
+}
+
+// Explain names the programs that serve the Service, and what they need to follow its hints.
+func TestExplainServedBy(t *testing.T) {
+	c := newFakeCluster(t)
+	cilium := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium"}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 7}}
+	cilium.Spec.Template.Spec.Containers = []corev1.Container{{Image: "quay.io/cilium/cilium:v1.20.1"}}
+	for _, object := range []runtime.Object{cilium, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-config"},
+		Data:       map[string]string{"kube-proxy-replacement": "true", "enable-service-topology": "true"},
+	}} {
+		if err := c.typed.Tracker().Add(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.printsGolden(t, "explain/served-answer.txt", "explain", "web")
+	for _, node := range []string{"node-a1", "node-a2", "node-c1", "node-c2"} {
+		if err := c.typed.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for service, has := range map[string]string{"grouped": "vicinity-proxy", "lonely": "one zone has all", "empty": "no plan:"} {
+		if _, stdout, _ := c.run(t.Context(), "explain", service); strings.Contains(stdout, "Cilium") || !strings.Contains(stdout, has) {
+			t.Errorf("Cilium matters to a Service without hints:\n%s", stdout)
+		}
+	}
+	c.refuse("configmaps", forbidden("", "configmaps"))
+	if _, stdout, _ := c.run(t.Context(), "explain", "web"); strings.Contains(stdout, "served by:") || !strings.Contains(stdout, "which programs serve the Service is unknown: you may not get the configmap kube-proxy in namespace kube-system") {
+		t.Errorf("without the settings of Cilium:\n%s", stdout)
+	}
+}
+
+// listKinds are the lists of Vicinity's own API, and of others.
 func listKinds() map[schema.GroupVersionResource]string {
 	return map[schema.GroupVersionResource]string{
 		v1alpha1.GroupVersion.WithResource("routingpolicies"):           "RoutingPolicyList",
@@ -147,6 +258,8 @@ func listKinds() map[schema.GroupVersionResource]string {
 		v1alpha1.GroupVersion.WithResource("podlocators"):               "PodLocatorList",
 		v1alpha1.GroupVersion.WithResource("topologydisruptionbudgets"): "TopologyDisruptionBudgetList",
 		v1alpha1.GroupVersion.WithResource("domainrollouts"):            "DomainRolloutList",
+		gatewayVersion.WithResource("grpcroutes"):                       "GRPCRouteList",
+		gatewayVersion.WithResource("httproutes"):                       "HTTPRouteList",
 	}
 }
 
@@ -260,7 +373,7 @@ func runCommands(ctx context.Context, args []string, commands func(command.Strea
 // run runs a command against the cluster.
 func (c *fakeCluster) run(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	return runCommands(ctx, args, func(s command.Streams) []*cobra.Command {
-		return []*cobra.Command{newExplainCommand(s, c.connect, c.here), newRolloutCommand(s, c.connect), newStatusCommand(s, c.connect)}
+		return []*cobra.Command{newBudgetCommand(s, c.connect), newExplainCommand(s, c.connect, c.here), newRolloutCommand(s, c.connect), newStatusCommand(s, c.connect)}
 	})
 }
 
@@ -350,9 +463,10 @@ func TestExplainWithoutPermissions(t *testing.T) {
 			},
 		},
 		{
-			name: "without the right to read autoscalers", golden: "web-no-autoscalers.txt",
+			name: "without the right to read autoscalers and routes", golden: "web-no-autoscalers.txt",
 			prepare: func(c *fakeCluster) {
 				c.refuse("horizontalpodautoscalers", forbidden("autoscaling", "horizontalpodautoscalers"))
+				c.refuse("httproutes", forbidden("gateway.networking.k8s.io", "httproutes"))
 			},
 		},
 	} {

@@ -20,12 +20,21 @@ func askedText(e *inspect.Explanation) []string {
 		lines = append(lines, "written as: "+e.Source)
 	}
 	lines = append(lines, "delivery: "+deliveryText(e))
+	for _, sentence := range e.ServedBy {
+		lines = append(lines, "served by: "+sentence)
+	}
+	if e.GroupsBy != "" {
+		lines = append(lines, "groups because of: "+e.GroupsBy)
+	}
 	for _, sentence := range meanwhileText(e.Meanwhile) {
 		lines = append(lines, "until then: "+sentence)
 	}
-	if c := e.Condition; c != nil {
+	switch c := e.Condition; {
+	case c != nil:
 		lines = append(lines, fmt.Sprintf("condition: %s is %s since %s, %s: %s", c.Type, c.Status, c.Since, c.Reason, c.Message))
-	} else {
+	case e.AwaitsCondition():
+		lines = append(lines, "condition: none yet; the controller writes it after some seconds")
+	default:
 		lines = append(lines, "condition: none is written")
 	}
 	for _, warning := range e.Warnings {

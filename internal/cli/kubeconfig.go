@@ -53,6 +53,7 @@ type connection struct {
 	namespace string
 	// server is the cluster's address, for messages.
 	server string
+	config *rest.Config
 }
 
 // connector connects by flags. Tests replace it.
@@ -135,7 +136,7 @@ func listed(names []string, none string) string {
 const mostListed = 10
 
 func newConnection(config *rest.Config, namespace string) (*connection, error) {
-	c := &connection{clock: new(command.Clock), namespace: namespace, server: config.Host}
+	c := &connection{clock: new(command.Clock), namespace: namespace, server: config.Host, config: config}
 	config.Wrap(c.clock.Wrap)
 	var err error
 	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {

@@ -21,10 +21,12 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/proxyflags"
 	"vicinity.dev/vicinity/internal/proxy/view"
+	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/routing/routingflags"
 	"vicinity.dev/vicinity/internal/topology/netset"
@@ -35,6 +37,8 @@ type nodeReader struct {
 	in inspect.NodeReading
 	// ownNamespace is the namespace of Vicinity, or empty if it is unknown.
 	ownNamespace string
+	// running are the settings of the controller, as far as they are known.
+	running routingflags.Running
 }
 
 func (r *clusterReader) readNode(ctx context.Context, name, nodeName string) (inspect.NodeReading, error) {
@@ -67,6 +71,9 @@ func (r *nodeReader) read(ctx context.Context, name, nodeName string) error {
 		return err
 	}
 	if err := r.readProxy(ctx); err != nil {
+		return err
+	}
+	if err := r.readDelivery(ctx); err != nil {
 		return err
 	}
 	if in.Lease, err = r.lease(ctx); err != nil {
@@ -137,7 +144,7 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.findOwnNamespace(ctx, sets); err != nil {
+	if err := r.readController(ctx, sets); err != nil {
 		return err
 	}
 	for _, set := range sets {
@@ -167,12 +174,34 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 	return nil
 }
 
-func (r *nodeReader) findOwnNamespace(ctx context.Context, proxies []*appsv1.DaemonSet) error {
+func (r *nodeReader) readController(ctx context.Context, proxies []*appsv1.DaemonSet) error {
 	controller, err := r.controller(ctx)
 	if err := r.optional("Deployments", "the namespace of Vicinity is assumed to be that of vicinity-proxy", err); err != nil {
 		return err
 	}
 	r.ownNamespace = inspect.Home(controller, proxies)
+	if r.running = routingflags.Defaults(); controller != nil {
+		r.running, _ = routingflags.RunningOf(controller)
+	}
+	return nil
+}
+
+// readDelivery finds out whether groups deliver the Service's plan. Policies matter only without the Service's annotation.
+func (r *nodeReader) readDelivery(ctx context.Context) error {
+	in := routing.Input{Service: r.in.Service, Slices: r.in.Slices, Settings: r.running.Settings}
+	if value := in.Service.Annotations[v1alpha1.AnnotationProxy]; value != "true" && value != "false" {
+		var err error
+		if in.Policies, err = r.policies(ctx, r.namespace); err != nil {
+			return err
+		}
+		defaults, err := r.defaults(ctx, r.namespace)
+		if err != nil {
+			return err
+		}
+		in.Defaults = defaults[r.namespace]
+	}
+	excluded := r.running.Exclusion.Reason(in.Service.Namespace, in.Service.Name) != ""
+	r.in.Wanted = !excluded && routing.DeliveryOf(in) == allocate.DeliveryGroups
 	return nil
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/cli/manifest"
 	"vicinity.dev/vicinity/internal/inspect"
@@ -62,7 +61,7 @@ NAMESPACE/NAME; to see all, give --details. A Service that asks for nothing is s
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`FILE` or directory of manifests, or - for standard input; can be repeated")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "show only the Services of one `NAMESPACE`")
 	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms to compare, or all: "+joinNames(allocate.Algorithms()))
-	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups for Services with the annotation "+v1alpha1.AnnotationProxy+")")
+	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups for Services that ask for vicinity-proxy)")
 	flags.StringVar(&f.capacity, "capacity", "", "estimate the traffic of zones by nodes or cpu (default cpu for Services that ask for Auto, else nodes)")
 	f.thresholds.add(flags)
 	flags.BoolVar(&f.details, "details", false, "show all Services in full")
@@ -158,7 +157,7 @@ func (f *planFlags) deliver(q *explain.Question, delivery allocate.Delivery) (no
 
 // read reads all files and checks that they suffice for a plan.
 func (f *planFlags) read(ctx context.Context, stdin io.Reader, manifests *manifest.Set) error {
-	if err := readFiles(ctx, stdin, f.files, manifests.Read); err != nil {
+	if err := manifest.ReadFiles(ctx, stdin, f.files, manifests.Read); err != nil {
 		return err
 	}
 	switch {

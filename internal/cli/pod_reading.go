@@ -46,7 +46,7 @@ func (p *podReader) read(ctx context.Context, name string) error {
 	if err := p.optional(inspect.KindPDBs, "whether one covers the pod is unknown", err); err != nil {
 		return err
 	}
-	budgets, err := listOwn[v1alpha1.TopologyDisruptionBudget](ctx, p.clusterReader, ownList{"topologydisruptionbudgets", p.namespace, ""})
+	budgets, err := listOwn[v1alpha1.TopologyDisruptionBudget](ctx, p.clusterReader, ownList{budgetResource, p.namespace, ""})
 	if err := p.optional(inspect.KindBudgets, "whether one covers the pod is unknown", err); err != nil {
 		return err
 	}
@@ -188,22 +188,14 @@ func (p *podReader) scaleOf(ctx context.Context, ref coverage.Ref) (coverage.Wor
 	if err != nil || len(names.IsPathSegmentName(ref.Name)) > 0 { // no object has such a name
 		return coverage.WithoutScale(ref), nil
 	}
-	resources, err := p.typed.Discovery().ServerResourcesForGroupVersion(ref.APIVersion)
+	plural, scales, err := p.resourceOf(ref.APIVersion, ref.Kind)
 	if apierrors.IsNotFound(err) || discovery.IsGroupDiscoveryFailedError(err) {
 		return coverage.WithoutScale(ref), nil
 	}
 	if err != nil {
 		return coverage.Workload{}, err
 	}
-	plural, scales := "", map[string]bool{}
-	for _, resource := range resources.APIResources {
-		if name, is := strings.CutSuffix(resource.Name, "/scale"); is {
-			scales[name] = true
-		} else if resource.Kind == ref.Kind && !strings.Contains(resource.Name, "/") {
-			plural = resource.Name
-		}
-	}
-	if !scales[plural] {
+	if !scales {
 		return coverage.WithoutScale(ref), nil
 	}
 	scale, err := p.dynamic.Resource(version.WithResource(plural)).Namespace(p.namespace).Get(ctx, ref.Name, metav1.GetOptions{}, "scale")
@@ -220,6 +212,23 @@ func (p *podReader) scaleOf(ctx context.Context, ref coverage.Ref) (coverage.Wor
 		return coverage.Workload{}, err
 	}
 	return coverage.OfScale(ref, int32(min(max(replicas, 0), 1<<31-1))), nil
+}
+
+// resourceOf returns the name of the resource of a kind, empty without one, and whether it has the subresource scale.
+func (c *connection) resourceOf(apiVersion, kind string) (plural string, scales bool, err error) {
+	resources, err := c.typed.Discovery().ServerResourcesForGroupVersion(apiVersion)
+	if err != nil {
+		return "", false, err
+	}
+	scaled := map[string]bool{}
+	for _, resource := range resources.APIResources {
+		if name, is := strings.CutSuffix(resource.Name, "/scale"); is {
+			scaled[name] = true
+		} else if resource.Kind == kind && !strings.Contains(resource.Name, "/") {
+			plural = resource.Name
+		}
+	}
+	return plural, scaled[plural], nil
 }
 
 // readEnforcement finds whether evictions in the namespace are checked. For what may not be read, it

@@ -7,6 +7,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/test/golden"
+	"vicinity.dev/vicinity/test/help"
 )
 
 const referenceFile = "../../docs/reference/cli.md"
@@ -14,6 +15,6 @@ const referenceFile = "../../docs/reference/cli.md"
 // TestReferenceIsCurrent compares docs/reference/cli.md with the commands; with
 // -update ("make generate") it writes the file.
 func TestReferenceIsCurrent(t *testing.T) {
-	want := command.Reference("Command reference", newRootCommand(command.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}))
+	want := help.Reference("Command reference", newRootCommand(command.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}))
 	golden.Compare(t, referenceFile, string(want))
 }

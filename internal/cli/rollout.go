@@ -25,13 +25,14 @@ func newRolloutCommand(s command.Streams, reach connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout",
 		Short: "Follow and control updates by failure domain",
-		Long: `Rollout shows how far DomainRollouts are, and pauses, resumes, aborts or rolls them back.
-docs/rollouts.md explains DomainRollouts.
+		Long: `Rollout shows how far DomainRollouts are, and pauses, resumes, aborts or rolls them back. Adopt
+creates them for workloads. docs/rollouts.md explains DomainRollouts.
 
 NAME is the name of the DomainRollout, or dr/NAME. A change needs get and patch of
 DomainRollouts, and does nothing if the spec has it already.`,
 	}
 	cmd.AddCommand(
+		newRolloutAdoptCommand(s, reach),
 		newRolloutStatusCommand(s, reach),
 		newRolloutChangeCommand(s, reach, rolloutPause),
 		newRolloutChangeCommand(s, reach, rolloutResume),
@@ -52,11 +53,13 @@ func rolloutName(arg string) (string, error) {
 	return name, nil
 }
 
-func oneRollout(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("%q takes the NAME of one DomainRollout, and got %d", cmd.CommandPath(), len(args))
+func oneName(kind string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%q takes the NAME of one %s, and got %d", cmd.CommandPath(), kind, len(args))
+		}
+		return nil
 	}
-	return nil
 }
 
 func (r *clusterReader) rollouts() dynamic.ResourceInterface {

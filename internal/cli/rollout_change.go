@@ -2,35 +2,24 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/kit/command"
 )
 
-// rolloutChange is a patch of the spec of a DomainRollout. Without fields nothing is written: the spec
-// has the requested value already.
-type rolloutChange struct {
-	fields  map[string]any // of the spec
-	message string         // the result, and the next command
-}
-
 type rolloutVerb struct {
 	use, short, long, example string
 	// retries adds the flag --retry, whose value decide gets.
 	retries bool
-	decide  func(n *rolloutNow, retry bool) (rolloutChange, error)
+	decide  func(n *rolloutNow, retry bool) (specChange, error)
 }
 
 var (
@@ -73,11 +62,12 @@ Give the old template to a GitOps tool, too: each write of the new one is rolled
 
 func newRolloutChangeCommand(s command.Streams, reach connector, verb rolloutVerb) *cobra.Command {
 	var cluster clusterFlags
+	var output outputFlag
 	var retry bool
 	cmd := &cobra.Command{
-		Use: verb.use + " NAME", Short: verb.short, Long: verb.long, Example: verb.example, Args: oneRollout,
+		Use: verb.use + " NAME", Short: verb.short, Long: verb.long, Example: verb.example, Args: oneName("DomainRollout"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return reach.changeRollout(cmd.Context(), s.Out, &cluster, args[0], func(n *rolloutNow) (rolloutChange, error) {
+			return reach.changeRollout(cmd.Context(), &cluster, specTarget{name: args[0], out: s.Out, output: &output}, func(n *rolloutNow) (specChange, error) {
 				return verb.decide(n, retry)
 			})
 		},
@@ -87,16 +77,13 @@ func newRolloutChangeCommand(s command.Streams, reach connector, verb rolloutVer
 	if verb.retries {
 		flags.BoolVar(&retry, "retry", false, "try again after a failure")
 	}
+	output.add(flags, "text", "json", "yaml")
 	return cmd
 }
 
-// rolloutConflicts limits retries after a conflict. Each write of the status by the controller makes
-// the object that was read outdated.
-const rolloutConflicts = 20
-
 // changeRollout writes its decision only if the object has not changed since it was read.
-func (c connector) changeRollout(ctx context.Context, out io.Writer, cluster *clusterFlags, arg string, decide func(*rolloutNow) (rolloutChange, error)) error {
-	name, err := rolloutName(arg)
+func (c connector) changeRollout(ctx context.Context, cluster *clusterFlags, target specTarget, decide func(*rolloutNow) (specChange, error)) error {
+	name, err := rolloutName(target.name)
 	if err != nil {
 		return err
 	}
@@ -104,43 +91,17 @@ func (c connector) changeRollout(ctx context.Context, out io.Writer, cluster *cl
 	if err != nil {
 		return err
 	}
-	for range rolloutConflicts {
+	target.resource, target.kind, target.name = rolloutResource, "DomainRollout", name
+	return r.changeSpec(ctx, target, func() (string, specChange, error) {
 		d, err := r.rollout(ctx, name)
 		if err != nil {
-			return err
+			return "", specChange{}, err
 		}
 		now := &rolloutNow{DomainRollout: d, now: r.now}
 		change, err := decide(now)
-		if err != nil {
-			return err
-		}
-		err = r.patchRollout(ctx, d, change.fields)
-		if apierrors.IsConflict(err) {
-			if err := command.Pause(ctx, 50*time.Millisecond); err != nil {
-				return err
-			}
-			continue
-		}
-		if err != nil {
-			return r.explained("writing DomainRollout "+d.Namespace+"/"+name, err)
-		}
-		_, err = fmt.Fprintf(out, "DomainRollout %s/%s %s\n", d.Namespace, d.Name, change.message+now.notYet())
-		return err
-	}
-	return fmt.Errorf("DomainRollout %s/%s keeps changing; run the command again", r.namespace, name)
-}
-
-// patchRollout changes fields of a spec, or fails with a conflict if the object has changed.
-func (r *clusterReader) patchRollout(ctx context.Context, d *v1alpha1.DomainRollout, fields map[string]any) error {
-	if len(fields) == 0 {
-		return nil
-	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": d.ResourceVersion}, "spec": fields})
-	if err != nil {
-		return err
-	}
-	_, err = r.rollouts().Patch(ctx, d.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	return err
+		change.message += now.notYet()
+		return d.ResourceVersion, change, err
+	})
 }
 
 type rolloutNow struct {
@@ -181,7 +142,8 @@ func (n *rolloutNow) notYet() string {
 }
 
 const (
-	noController  = "The controller has not read it yet: check that rollouts.enabled is true in the chart's values and that vicinity-controller runs"
+	runController = "if rollouts are off, switch them on by \"" + switchOn + "rollouts.enabled=true\"; otherwise check that vicinity-controller runs"
+	noController  = "The controller has not read it yet: " + runController
 	rolloutBehind = "the controller has not read the last change of the spec yet; check %s and run the command again"
 )
 
@@ -200,9 +162,9 @@ func (n *rolloutNow) expectRevision() error {
 	return nil
 }
 
-func pauseRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
+func pauseRollout(n *rolloutNow, _ bool) (specChange, error) {
 	if n.Spec.Paused {
-		return rolloutChange{message: "is paused already; " + n.command("resume") + " resumes it"}, nil
+		return specChange{message: "is paused already; " + n.command("resume") + " resumes it"}, nil
 	}
 	message := "is paused: no more pods are evicted, and terminating pods are still replaced"
 	switch n.Status.Phase {
@@ -211,46 +173,46 @@ func pauseRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
 	case v1alpha1.PhaseAborted:
 		message = "is paused: the rollout of " + n.Status.Revision + " was aborted before, and the next revision waits"
 	}
-	return rolloutChange{map[string]any{"paused": true}, message + "; " + n.command("resume") + " resumes it"}, nil
+	return specChange{map[string]any{"paused": true}, message + "; " + n.command("resume") + " resumes it"}, nil
 }
 
-func abortRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
+func abortRollout(n *rolloutNow, _ bool) (specChange, error) {
 	if err := n.expectRevision(); err != nil {
-		return rolloutChange{}, err
+		return specChange{}, err
 	}
 	revision := n.Status.Revision
 	switch {
 	case n.Status.Phase == v1alpha1.PhaseComplete:
-		return rolloutChange{}, n.errorf("is complete, so there is nothing to abort: all pods are of revision %s. %s restores the previous revision", revision, n.command("rollback"))
+		return specChange{}, n.errorf("is complete, so there is nothing to abort: all pods are of revision %s. %s restores the previous revision", revision, n.command("rollback"))
 	case n.stop() == v1alpha1.StopAbort:
-		return rolloutChange{message: "is aborted already: pods stay as they are, and the next revision is rolled out as usual"}, nil
+		return specChange{message: "is aborted already: pods stay as they are, and the next revision is rolled out as usual"}, nil
 	}
 	s := inspect.RolloutStatusOf(n.DomainRollout)
 	message := fmt.Sprintf("is aborted: the rollout of revision %s ends and pods stay as they are (%s). The next revision is rolled out as usual", revision, updatedText(s.Pods, s.Updated, s.Healthy))
 	if n.Status.PreviousRevision != "" {
 		message += "; " + n.command("rollback") + " restores " + n.Status.PreviousRevision
 	}
-	return rolloutChange{n.stopFields(v1alpha1.StopAbort), message}, nil
+	return specChange{n.stopFields(v1alpha1.StopAbort), message}, nil
 }
 
 func (n *rolloutNow) stopFields(action v1alpha1.StopAction) map[string]any {
 	return map[string]any{"stop": v1alpha1.RolloutStop{Revision: n.Status.Revision, Action: action}}
 }
 
-func rollbackRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
+func rollbackRollout(n *rolloutNow, _ bool) (specChange, error) {
 	if err := n.expectRevision(); err != nil {
-		return rolloutChange{}, err
+		return specChange{}, err
 	}
 	previous, s := n.Status.PreviousRevision, n.Spec.Stop
 	switch {
 	case n.Status.RollingBack:
-		return rolloutChange{message: "rolls back already, to revision " + n.Status.Revision}, nil
+		return specChange{message: "rolls back already, to revision " + n.Status.Revision}, nil
 	case n.stop() == v1alpha1.StopRollback && previous != "":
-		return rolloutChange{message: "rolls back already, to revision " + previous}, nil
+		return specChange{message: "rolls back already, to revision " + previous}, nil
 	case previous == "" && s != nil && s.Action == v1alpha1.StopRollback && slices.Contains(n.Status.AbandonedRevisions, s.Revision):
-		return rolloutChange{message: fmt.Sprintf("was rolled back already: revision %s replaced %s", n.Status.Revision, s.Revision)}, nil
+		return specChange{message: fmt.Sprintf("was rolled back already: revision %s replaced %s", n.Status.Revision, s.Revision)}, nil
 	case previous == "":
-		return rolloutChange{}, n.errorf("cannot be rolled back: no revision before %s is known. Write the right template to %s %s; kubectl rollout history shows old ones",
+		return specChange{}, n.errorf("cannot be rolled back: no revision before %s is known. Write the right template to %s %s; kubectl rollout history shows old ones",
 			n.Status.Revision, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name)
 	}
 	message := fmt.Sprintf("rolls back: the template of revision %s is written to %s %s, and the pods of %s are replaced by domain. A GitOps tool that writes the template needs the old one too",
@@ -258,7 +220,7 @@ func rollbackRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
 	if n.Spec.Paused {
 		message += fmt.Sprintf(". It is paused: no pod is replaced before %s", n.command("resume"))
 	}
-	return rolloutChange{n.stopFields(v1alpha1.StopRollback), message}, nil
+	return specChange{n.stopFields(v1alpha1.StopRollback), message}, nil
 }
 
 // nextPause returns the next domain, and whether the rollout pauses before it.
@@ -297,30 +259,30 @@ func (n *rolloutNow) isForgiven() bool {
 	return until != nil && !until.Time.Before(n.Status.Failure.Time.Time)
 }
 
-func resumeRollout(n *rolloutNow, retry bool) (rolloutChange, error) {
+func resumeRollout(n *rolloutNow, retry bool) (specChange, error) {
 	switch {
 	case n.Spec.Paused && n.Status.Failure == nil, n.Spec.Paused && n.restores() && !retry, n.Spec.Paused && n.stop() != "":
 		return n.unpause(), nil
 	case n.stop() == v1alpha1.StopAbort:
-		return rolloutChange{}, n.errorf("was aborted, and resume does not undo that. %s restores the previous revision; %s continues this one",
+		return specChange{}, n.errorf("was aborted, and resume does not undo that. %s restores the previous revision; %s continues this one",
 			n.command("rollback"), n.unstop())
 	case n.stop() == v1alpha1.StopRollback && n.Status.PreviousRevision == "":
-		return rolloutChange{}, n.errorf("waits for a rollback that is not possible: no revision before %s is known. Write the right template to %s %s", n.Status.Revision, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name)
+		return specChange{}, n.errorf("waits for a rollback that is not possible: no revision before %s is known. Write the right template to %s %s", n.Status.Revision, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name)
 	case n.stop() == v1alpha1.StopRollback:
-		return rolloutChange{message: "is not paused: it rolls back"}, nil
+		return specChange{message: "is not paused: it rolls back"}, nil
 	case n.Status.Failure != nil:
 		return n.tryAgain(retry)
 	}
 	domain, pauses := n.nextPause()
 	switch {
 	case pauses && n.isBehind():
-		return rolloutChange{}, n.errorf("may pause before %s next, but "+rolloutBehind, n.words().Domain(domain), n.command("status"))
+		return specChange{}, n.errorf("may pause before %s next, but "+rolloutBehind, n.words().Domain(domain), n.command("status"))
 	case pauses && n.Status.Phase == v1alpha1.PhasePaused:
 		a := n.approval()
 		a.Domains = append(slices.Clone(a.Domains), domain)
-		return rolloutChange{n.approvedFields(a), fmt.Sprintf("goes on with %s: it is approved for revision %s", n.words().Domain(domain), n.Status.Revision)}, nil
+		return specChange{n.approvedFields(a), fmt.Sprintf("goes on with %s: it is approved for revision %s", n.words().Domain(domain), n.Status.Revision)}, nil
 	case n.isBehind():
-		return rolloutChange{message: "is not paused; the controller has not read the last change of the spec yet"}, nil
+		return specChange{message: "is not paused; the controller has not read the last change of the spec yet"}, nil
 	}
 	message := "is not paused"
 	if n.Status.WaitingFor != "" {
@@ -328,7 +290,7 @@ func resumeRollout(n *rolloutNow, retry bool) (rolloutChange, error) {
 	} else if n.isRead() {
 		message += ": it is " + strings.ToLower(string(n.Status.Phase))
 	}
-	return rolloutChange{message: message}, nil
+	return specChange{message: message}, nil
 }
 
 // restores reports whether the controller restores the previous revision after a failure.
@@ -336,7 +298,7 @@ func (n *rolloutNow) restores() bool {
 	return n.Spec.OnFailure == v1alpha1.FailureRollback && n.Status.PreviousRevision != ""
 }
 
-func (n *rolloutNow) unpause() rolloutChange {
+func (n *rolloutNow) unpause() specChange {
 	message := "goes on"
 	domain, pauses := n.nextPause()
 	switch {
@@ -347,17 +309,17 @@ func (n *rolloutNow) unpause() rolloutChange {
 	case pauses:
 		message = fmt.Sprintf("is no longer paused; it pauses before %s (spec.pauseBefore) until %s is run again", n.words().Domain(domain), n.command("resume"))
 	}
-	return rolloutChange{map[string]any{"paused": nil}, message}
+	return specChange{map[string]any{"paused": nil}, message}
 }
 
-func (n *rolloutNow) tryAgain(retry bool) (rolloutChange, error) {
+func (n *rolloutNow) tryAgain(retry bool) (specChange, error) {
 	switch {
 	case n.isForgiven() && !n.Spec.Paused:
-		return rolloutChange{message: "tries again already; the controller has not read that yet"}, nil
+		return specChange{message: "tries again already; the controller has not read that yet"}, nil
 	case !retry && n.restores():
-		return rolloutChange{message: "restores revision " + n.Status.PreviousRevision + ", since " + n.failure()}, nil
+		return specChange{message: "restores revision " + n.Status.PreviousRevision + ", since " + n.failure()}, nil
 	case !retry:
-		return rolloutChange{}, n.errorf("has failed: %s. %s tries again, %s restores the previous revision, and a new revision starts over", n.failure(), n.command("resume --retry"), n.command("rollback"))
+		return specChange{}, n.errorf("has failed: %s. %s tries again, %s restores the previous revision, and a new revision starts over", n.failure(), n.command("resume --retry"), n.command("rollback"))
 	}
 	// The clock of this machine may be behind the controller's.
 	until := metav1.NewTime(n.now)
@@ -370,5 +332,5 @@ func (n *rolloutNow) tryAgain(retry bool) (rolloutChange, error) {
 	if n.Spec.Paused {
 		fields["paused"] = nil
 	}
-	return rolloutChange{fields, fmt.Sprintf("tries revision %s again: failures until %s are forgiven, and deadlines start again", n.Status.Revision, timeText(&until))}, nil
+	return specChange{fields, fmt.Sprintf("tries revision %s again: failures until %s are forgiven, and deadlines start again", n.Status.Revision, timeText(&until))}, nil
 }

@@ -11,11 +11,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/rollout"
 )
 
 type rolloutStatusFlags struct {
@@ -188,6 +191,9 @@ type workload struct {
 }
 
 func (r *clusterReader) workload(ctx context.Context, namespace string, ref v1alpha1.RolloutTarget) (workload, error) {
+	if rollout.IsCustom(ref) {
+		return r.customWorkload(ctx, namespace, ref)
+	}
 	switch ref.Kind {
 	case v1alpha1.KindStatefulSet:
 		w, err := r.typed.AppsV1().StatefulSets(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -201,6 +207,24 @@ func (r *clusterReader) workload(ctx context.Context, namespace string, ref v1al
 		return r.deployment(ctx, namespace, ref.Name)
 	}
 	return workload{isSeen: true}, nil
+}
+
+func (r *clusterReader) customWorkload(ctx context.Context, namespace string, ref v1alpha1.RolloutTarget) (workload, error) {
+	version, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return workload{}, err
+	}
+	plural, _, err := r.resourceOf(ref.APIVersion, ref.Kind)
+	if err != nil || plural == "" {
+		return workload{isSeen: true}, err
+	}
+	w, err := r.dynamic.Resource(version.WithResource(plural)).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil {
+		return workload{}, err
+	}
+	observed, _, _ := unstructured.NestedInt64(w.Object, "status", "observedGeneration")
+	revision, _, _ := unstructured.NestedString(w.Object, "status", "updateRevision")
+	return workload{isSeen: observed == w.GetGeneration(), revision: revision}, nil
 }
 
 func (r *clusterReader) daemonSet(ctx context.Context, namespace, name string) (workload, error) {

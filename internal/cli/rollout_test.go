@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
@@ -66,6 +67,12 @@ func complete(d *v1alpha1.DomainRollout) {
 		domain := &d.Status.Domains[i]
 		domain.Updated, domain.Healthy, domain.Unavailable, domain.State = domain.Pods, domain.Pods, 0, v1alpha1.DomainDone
 	}
+}
+
+// sideBySide updates both zones at the same time.
+func sideBySide(d *v1alpha1.DomainRollout) {
+	d.Spec.Waves = &v1alpha1.RolloutWaves{Type: v1alpha1.WavesAll}
+	d.Status.Wave, d.Status.CurrentDomains = 1, []string{"zone-a", "zone-b"}
 }
 
 func failed(d *v1alpha1.DomainRollout) {
@@ -133,6 +140,26 @@ func rolledOut(t *testing.T, rollouts ...*v1alpha1.DomainRollout) *fakeCluster {
 	}
 }
 
+func ofCloneSet(d *v1alpha1.DomainRollout) {
+	d.Spec.TargetRef.APIVersion, d.Spec.TargetRef.Kind = "apps.kruise.io/v1alpha1", "CloneSet"
+}
+
+// withCloneSet is a cluster with a DomainRollout, and with the CloneSet db of the revision db-3.
+func withCloneSet(t *testing.T, d *v1alpha1.DomainRollout) *fakeCluster {
+	t.Helper()
+	c := rolledOut(t, d)
+	c.typed.Resources = []*metav1.APIResourceList{{
+		GroupVersion: "apps.kruise.io/v1alpha1",
+		APIResources: []metav1.APIResource{{Name: "clonesets", Kind: "CloneSet"}, {Name: "clonesets/scale", Kind: "Scale"}},
+	}}
+	set := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "metadata": map[string]any{"namespace": "shop", "name": "db", "generation": int64(2)},
+		"status": map[string]any{"observedGeneration": int64(2), "updateRevision": "db-3"},
+	}}
+	c.dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), inAPI(t, d), set)
+	return c
+}
+
 func (c *fakeCluster) newTemplate(t *testing.T, change func(*appsv1.StatefulSet)) *fakeCluster {
 	t.Helper()
 	set, err := c.typed.AppsV1().StatefulSets("shop").Get(t.Context(), "db", metav1.GetOptions{})
@@ -155,12 +182,14 @@ func TestRolloutStatusGolden(t *testing.T) {
 	}{
 		{"progressing.txt", rolledOut(t, aRollout()), "db"},
 		{"progressing.json", rolledOut(t, aRollout()), "dr/db -o json"},
+		{"side-by-side.txt", rolledOut(t, aRollout(sideBySide)), "db"},
 		{"failed.txt", rolledOut(t, aRollout(failed)), "db"},
 		{"invalid.txt", rolledOut(t, aRollout(invalidNow)), "db"},
 		{"no-status.txt", rolledOut(t, aRollout(withoutStatus)), "db"},
 		{"behind.txt", rolledOut(t, aRollout(behind, paused)), "db"},
 		{"rolling-back.txt", rolledOut(t, aRollout(rollsBack)).newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = "db-1" }), "db"},
 		{"new-template.txt", rolledOut(t, aRollout(complete)).newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = "db-3" }), "db"},
+		{"custom.txt", withCloneSet(t, aRollout(complete, ofCloneSet)), "db"},
 		{"unseen-template.txt", rolledOut(t, aRollout(complete)).newTemplate(t, func(s *appsv1.StatefulSet) { s.Generation = 3 }), "db"},
 		{"list.txt", rolledOut(t, aRollout(failed), other), ""},
 		{"list-all.txt", rolledOut(t, aRollout(failed), other), "-A"},

@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
@@ -23,11 +25,12 @@ type rolloutReport struct {
 	NotKnown []string `json:"notKnown,omitempty"`
 
 	missingPods string
+	most        string // pods of a domain that may be down
 }
 
 func (r *clusterReader) report(d *v1alpha1.DomainRollout, ahead workloadAhead) rolloutReport {
 	n := &rolloutNow{DomainRollout: d, now: r.now}
-	report := rolloutReport{RolloutStatus: inspect.RolloutStatusOf(d), NotKnown: r.notKnown, missingPods: ahead.missingPods}
+	report := rolloutReport{RolloutStatus: inspect.RolloutStatusOf(d), NotKnown: r.notKnown, missingPods: ahead.missingPods, most: mostText(d.Spec.MaxUnavailable)}
 	report.Current = report.Current && ahead.notice == ""
 	switch {
 	case !n.isRead():
@@ -103,9 +106,21 @@ func (r *rolloutReport) lines() []string {
 	}
 	lines = append(lines, revision)
 	if len(s.CurrentDomains) > 0 {
-		lines = append(lines, fmt.Sprintf("wave %d: %s", s.Wave, rollout.Words{Key: r.TopologyKey}.Domains(s.CurrentDomains)))
+		wave := fmt.Sprintf("wave %d: %s", s.Wave, rollout.Words{Key: r.TopologyKey}.Domains(s.CurrentDomains))
+		if len(s.CurrentDomains) > 1 {
+			wave += ", side by side with at most " + r.most + " of each down"
+		}
+		lines = append(lines, wave)
 	}
 	return lines
+}
+
+func mostText(maxUnavailable *intstr.IntOrString) string {
+	most := ptr.Deref(maxUnavailable, intstr.FromInt32(1))
+	if most.Type == intstr.String {
+		return most.StrVal
+	}
+	return count(int64(most.IntVal), "pod", "pods")
 }
 
 func sentence(s *v1alpha1.DomainRolloutStatus) string {

@@ -175,7 +175,7 @@ func (w *rolloutWatch) judge(ctx context.Context) error {
 	d := w.last
 	n := &rolloutNow{DomainRollout: d, now: w.reader.now}
 	var ahead workloadAhead
-	if isFinal(d.Status.Phase) || d.Spec.TargetRef.Kind == v1alpha1.KindDeployment {
+	if isFinal(d.Status.Phase) || d.Spec.TargetRef.Kind == v1alpha1.KindDeployment && !rollout.IsCustom(d.Spec.TargetRef) {
 		var err error
 		if ahead, err = w.reader.workloadAhead(ctx, d); err != nil {
 			return err

@@ -34,6 +34,9 @@ func Plugin(ctx context.Context, args []string, stdin io.Reader, stdout, stderr 
 // PluginPrefix begins the names of kubectl plugins.
 const PluginPrefix = "kubectl-"
 
+// CompletionPrefix begins the names of the programs that complete the words of kubectl plugins.
+const CompletionPrefix = "kubectl_complete-"
+
 // asPlugin names the program as users of kubectl call it, also in the texts of its commands.
 func asPlugin(root *cobra.Command) {
 	const name = "kubectl vicinity"
@@ -57,7 +60,8 @@ func newRootCommand(s command.Streams) *cobra.Command {
 connection may reach, how much load that puts on them, and why.
 
 Doctor, explain, status and console only read a cluster. Rollout controls updates by failure
-domain. Cleanup removes what Vicinity left. The other commands need no cluster.`,
+domain, and budget frees a domain for evictions. Dns replaces the cluster's DNS server. Cleanup
+removes what Vicinity left. The other commands need no cluster.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -65,9 +69,11 @@ domain. Cleanup removes what Vicinity left. The other commands need no cluster.`
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.AddCommand(
+		newBudgetCommand(s, connect),
 		newCleanupCommand(s, connect),
 		newConsoleCommand(s, connect),
 		newConvertCommand(s),
+		newDNSCommand(s, connect, askByForwarding),
 		newDoctorCommand(s, connect),
 		newExplainCommand(s, connect, thisMachine()),
 		newLabCommand(replace),
@@ -77,6 +83,7 @@ domain. Cleanup removes what Vicinity left. The other commands need no cluster.`
 		newStatusCommand(s, connect),
 		newVersionCommand(s),
 	)
+	connector(connect).completeFlags(root)
 	command.Walk(root, func(cmd *cobra.Command) { cmd.Flags().SortFlags = false }) // the most important flags come first
 	return root
 }

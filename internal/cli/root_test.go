@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	kitcommand "vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/test/help"
 )
 
 // probe is a program with additional commands of a test.
@@ -82,4 +83,22 @@ func TestExecute(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Every command says its exit codes, prints JSON, and chooses a cluster as kubectl does. Other commands have a reason.
+func TestCommandsAreAlike(t *testing.T) {
+	const (
+		manifest = "it reads files"
+		streams  = "it prints its steps while it takes them"
+	)
+	noCluster := help.Without{
+		"convert": manifest, "plan": manifest, "simulate": "it needs no cluster", "simulate dynamics": "it needs no cluster", "version": "it is about the program",
+	}
+	help.Check(t, newRootCommand, map[string]help.Without{
+		"output": {
+			"dns enable": streams, "dns disable": streams, "rollout adopt": "it prints manifests for kubectl",
+			"console": "its server has JSON below /api/v1",
+		},
+		"kubeconfig": noCluster, "context": noCluster,
+	})
 }

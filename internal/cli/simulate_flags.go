@@ -127,7 +127,7 @@ func (f *simulateFlags) openDataset(ctx context.Context, stdin io.Reader, given 
 		return d, done, err
 	}
 	if f.dataset == "-" {
-		if d, err = simulate.NewCSV(interruptible(ctx, stdin), "standard input"); err != nil {
+		if d, err = simulate.NewCSV(command.Interruptible(ctx, stdin), "standard input"); err != nil {
 			return nil, done, err
 		}
 		return d, done, nil
@@ -159,16 +159,4 @@ func (f *simulateFlags) grid() (simulate.Dataset, error) {
 		return nil, command.UsageErrorf("--dataset grid: %w", err)
 	}
 	return d, nil
-}
-
-// interruptible makes reads end with ctx, for input that may block. An interrupted read goes on in the
-// background, and its data are lost.
-func interruptible(ctx context.Context, r io.Reader) io.Reader {
-	out, in := io.Pipe()
-	context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
-	go func() {
-		_, err := io.Copy(in, r)
-		in.CloseWithError(err) // readers get io.EOF if err is nil
-	}()
-	return out
 }

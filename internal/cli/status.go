@@ -38,14 +38,14 @@ zone, overload, delivery of the plan, and notes. "vicinity explain" has more abo
 
 --traffic lists instead how many connections and bytes vicinity-proxy has counted for each
 Service, and how many crossed zones, most first. -o wide has a line for each pair of zones.
-Counts begin with each proxy's start; with --for they begin now, and are per second.
---cost-per-gib adds what crossing zones would cost in a month of 730 hours.
+Counts begin with each proxy's start; with --interval they begin now, and are per second. Ctrl-C
+ends them early. --cost-per-gib adds what crossing zones would cost in a month of 730 hours.
 
 It only reads. docs/reference/permissions.md lists the permissions.`,
 		Example: `  vicinity status
   vicinity status -n shop -o wide
   vicinity status --traffic
-  vicinity status --traffic --for 5m --cost-per-gib 0.02`,
+  vicinity status --traffic --interval 5m --cost-per-gib 0.02`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), s, reach)

@@ -29,6 +29,7 @@ const (
 	metricConnections = "vicinity_proxy_connections_total"
 	metricBytes       = "vicinity_proxy_bytes_total"
 	metricEnabled     = "vicinity_proxy_accounting_enabled"
+	metricLowerBound  = "vicinity_proxy_accounting_lower_bound"
 )
 
 // proxiesAtOnce limits concurrent requests to proxies.
@@ -188,6 +189,9 @@ func readCounts(r *inspect.ProxyReading, text []byte) error {
 		if labelsOf(metric)["what"] == "bytes" {
 			r.WithoutBytes = metric.GetGauge().GetValue() == 0
 		}
+	}
+	for _, metric := range families[metricLowerBound].GetMetric() {
+		r.LowerBound = metric.GetGauge().GetValue() != 0
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -188,21 +189,42 @@ func TestTrafficIsMeasured(t *testing.T) {
 		name string
 		args []string
 	}{
-		{"measured.txt", []string{"--for", "1m", "--cost-per-gib", "0.02"}},
+		{"measured.txt", []string{"--interval", "1m", "--cost-per-gib", "0.02"}},
 		{"measured-wide.txt", []string{"--cost-per-gib", "0.02", "-o", "wide"}},
-		{"measured.json", []string{"--for", "1m", "--cost-per-gib", "0.02", "-o", "json"}},
-		{"measured-for-nothing.txt", []string{"--for", "1m"}},
+		{"measured.json", []string{"--interval", "1m", "--cost-per-gib", "0.02", "-o", "json"}},
+		{"measured-for-nothing.txt", []string{"--interval", "1m"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				code, stdout, stderr := countingCluster(t, answers()).run(t.Context(), append([]string{"status", "--traffic"}, test.args...)...)
-				if code != 0 || stderr != "measuring for 1m0s\n" {
+				if code != 0 || stderr != "Counting traffic for 1m0s; Ctrl-C prints what there is.\n" {
 					t.Fatalf("exit code %d: %s", code, stderr)
 				}
 				golden.Compare(t, "testdata/status/"+test.name, stdout)
 			})
 		})
 	}
+}
+
+// An interrupt ends the measurement. The result is of the time until then.
+func TestTrafficUntilInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, interrupt := context.WithTimeout(t.Context(), 12*time.Second)
+		defer interrupt()
+		cluster := countingCluster(t, map[string][]answer{"node-a1": {
+			{text: metricsText(true, sample{"shop", "web", "zone-a", "zone-b", 100, 0, 0})},
+			{text: metricsText(true, sample{"shop", "web", "zone-a", "zone-b", 100 + 24, 0, 0})},
+		}})
+		code, stdout, stderr := cluster.run(ctx, "status", "--traffic", "--interval", "1m", "-o", "json")
+		if code != 0 || !strings.HasSuffix(stderr, "\nCounted for 12s.\n") {
+			t.Errorf("exit code %d: %s", code, stderr)
+		}
+		for _, want := range []string{`"seconds": 12`, `"connections": 2,`} {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s is not in\n%s", want, stdout)
+			}
+		}
+	})
 }
 
 func TestTrafficIsIncomplete(t *testing.T) {
@@ -236,6 +258,17 @@ func TestTrafficIsIncomplete(t *testing.T) {
 			},
 			want:      "not known: bytes are not counted on node node-a1 (sysctl net.netfilter.nf_conntrack_acct is 0, see docs/reference/traffic.md)\n",
 			contained: []string{"shop       web      zone-a  zone-b            4         -        -"},
+		},
+		{
+			name: "bytes of flowtables",
+			answers: func(a map[string][]answer) {
+				for _, node := range []string{"node-b1", "node-a2"} {
+					a[node][0].text += "# TYPE vicinity_proxy_accounting_lower_bound gauge\nvicinity_proxy_accounting_lower_bound 1\n"
+				}
+			},
+			args:      []string{"-o", "json"},
+			want:      "not known: a flowtable can forward uncounted bytes on nodes node-a2, node-b1, so bytes and costs are at least the given ones (see docs/coexistence.md#flowtables)\n",
+			contained: []string{"\"bytesAreLowerBoundOn\": [\n    \"node-a2\",\n    \"node-b1\"\n  ]"},
 		},
 		{
 			name:       "traffic",
@@ -278,7 +311,8 @@ func TestTrafficFails(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{"a negative time", nil, answer{}, []string{"--for", "-1s"}, 2, `--for -1s is not allowed; it must not be negative (see "vicinity status --help")`},
+		{"a negative time", nil, answer{}, []string{"--interval", "-1s"}, 2, `--interval -1s is not allowed; it must be above 0, such as 1m (see "vicinity status --help")`},
+		{"no time", nil, answer{}, []string{"--interval", "0"}, 2, `--interval 0s is not allowed; it must be above 0, such as 1m (see "vicinity status --help")`},
 		{
 			"no proxy",
 			func(c *fakeCluster) error {

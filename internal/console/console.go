@@ -34,8 +34,8 @@ type Cluster interface {
 	ExplainName(ctx context.Context, name, from string) (*inspect.NameExplanation, error)
 	// Traffic returns the counts of the proxies on all nodes.
 	Traffic(ctx context.Context) (readings []inspect.ProxyReading, notKnown []string, err error)
-	// Autoscalers returns the names of the HorizontalPodAutoscalers that scale the pods of a Service.
-	Autoscalers(ctx context.Context, service *corev1.Service) (names, notKnown []string, err error)
+	// Complete adds to the explanation of a Service what the console does not watch.
+	Complete(ctx context.Context, e *inspect.Explanation, service *corev1.Service) (notKnown []string, err error)
 }
 
 // Options configure Serve.

@@ -91,8 +91,8 @@ func (c *console) serviceView(ctx context.Context, r *http.Request, s *snapshot)
 	v := &serviceView{Explanation: e, Families: []familyView{}, Traffic: m.of(namespace, name), Measured: m.over()}
 	reading := s.reading(service)
 	reading.Now = c.now()
-	if v.HandOver = inspect.HandOverOf(&reading, nil); v.HandOver.DependsOnProxies() {
-		v.HandOver = inspect.HandOverOf(&reading, c.proxies(ctx, s, &a))
+	if v.HandOver = inspect.HandOverOf(&reading, e.Delivery, nil); v.HandOver.DependsOnProxies() {
+		v.HandOver = inspect.HandOverOf(&reading, e.Delivery, c.proxies(ctx, s, &a))
 	}
 	v.policyName, v.Policy = s.policy(e)
 	ready := intent.SliceEndpoints(intent.ProxySlices(service, reading.Slices), s.cluster)
@@ -189,7 +189,7 @@ type explanations struct {
 	kept map[string]explained
 }
 
-// Limits of the cache. Old entries expire because autoscalers are not watched.
+// Limits of the cache. Old entries expire because not all of it is watched.
 const (
 	mostKept = 64
 	keptFor  = time.Minute
@@ -216,18 +216,12 @@ func (c *console) explain(ctx context.Context, s *snapshot, service *corev1.Serv
 	if err := e.Advise(); err != nil {
 		return nil, nil, err
 	}
-	var notKnown []string
-	if e.Divided() {
-		ctx, stop := context.WithTimeout(ctx, askFor)
-		defer stop()
-		var autoscalers []string
-		if autoscalers, notKnown, err = c.options.Cluster.Autoscalers(ctx, service); err != nil {
-			notKnown = append(notKnown, fmt.Sprintf("whether an autoscaler sets the number of endpoints is unknown: %v", err))
-		}
-		e.Autoscaled(autoscalers)
-		if err != nil {
-			return e, notKnown, nil // the next request tries again
-		}
+	ctx, stop := context.WithTimeout(ctx, askFor)
+	defer stop()
+	notKnown, err := c.options.Cluster.Complete(ctx, e, service)
+	if err != nil {
+		// The next request tries again.
+		return e, append(notKnown, fmt.Sprintf("what else affects the Service is not known: %v", err)), nil
 	}
 	c.explanations.mu.Lock()
 	defer c.explanations.mu.Unlock()

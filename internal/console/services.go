@@ -36,9 +36,13 @@ type measuredOver struct {
 	Seconds float64 `json:"seconds,omitempty"`
 	Proxies int     `json:"proxies,omitempty"`
 	Off     string  `json:"off,omitempty"`
+	// LowerBoundOn has the nodes whose bytes are lower bounds.
+	LowerBoundOn []string `json:"bytesAreLowerBoundOn,omitempty"`
 }
 
-func (m *measured) over() measuredOver { return measuredOver{m.Seconds, m.Proxies, m.Off} }
+func (m *measured) over() measuredOver {
+	return measuredOver{m.Seconds, m.Proxies, m.Off, m.LowerBoundOn}
+}
 
 // deliveries are the choices of the filter.
 var deliveries = append(allocate.Deliveries(), allocate.DeliveryNone)
@@ -138,10 +142,9 @@ func (c *console) servicesView(_ context.Context, r *http.Request, s *snapshot) 
 	var rows []serviceRow
 	for _, service := range s.services {
 		name := keyOf(service)
-		handOver := inspect.HandOverStateOf(service, len(s.groups[name]))
 		for _, status := range s.statuses[name] {
 			v.All++
-			row := serviceRow{ServiceStatus: status, HandOver: handOver}
+			row := serviceRow{ServiceStatus: status, HandOver: inspect.HandOverStateOf(service, status.Delivery, len(s.groups[name]))}
 			if counted := m.of(name.Namespace, name.Name); counted != nil {
 				row.Measured, row.Connections = counted.InZoneConnections, &counted.Connections
 			}

@@ -78,7 +78,7 @@ func TestClusterView(t *testing.T) {
 // a to a, and 10 to b, each time.
 func counted(asked int) []inspect.ProxyReading {
 	n := float64(asked)
-	return []inspect.ProxyReading{{Pod: "p", Node: "a-1", At: time.Unix(int64(10*asked), 0), Counts: map[inspect.TrafficKey]inspect.TrafficCount{
+	return []inspect.ProxyReading{{Pod: "p", Node: "a-1", LowerBound: true, At: time.Unix(int64(10*asked), 0), Counts: map[inspect.TrafficKey]inspect.TrafficCount{
 		{Namespace: "shop", Service: "web", From: "a", To: "a"}: {Connections: 30 * n},
 		{Namespace: "shop", Service: "web", From: "a", To: "b"}: {Connections: 10 * n},
 	}}}
@@ -100,6 +100,9 @@ func TestServicesView(t *testing.T) {
 	web := v.Services[2]
 	if web.Measured == nil || *web.Measured != 75 || *web.Connections != 4 || web.State != "allocated" || web.HandOver != inspect.HandOverNone {
 		t.Errorf("shop/web is %+v", web)
+	}
+	if got := v.Measured.LowerBoundOn; !slices.Equal(got, []string{"a-1"}) {
+		t.Errorf("bytes are lower bounds on %v, want a-1", got)
 	}
 	// The list has the values of status.
 	statuses, err := inspect.StatusOf(w.watcher.newest.Load().reading(w.watcher.newest.Load().service("shop", "web")))
@@ -133,15 +136,21 @@ func TestServiceView(t *testing.T) {
 	governed := aService("shop", "governed", map[string]string{v1alpha1.AnnotationTopologyMode: v1alpha1.PolicyPrefix + "near"})
 	w := newWorld(t, aCluster(policy, governed, aSlice("shop", "governed", "a-1", "b-1", "c-1"))...)
 	w.answers.traffic = counted
+	w.answers.complete = func(*inspect.Explanation) error { return errors.New("etcd is away") }
 	w.start(t)
 	w.eventually(t, "traffic is measured, since someone looks", func() bool {
 		w.get(t, "/services", 200)
 		m := w.traffic.newest()
 		return m.of("shop", "web") != nil
 	})
-	v, _ := read[serviceView](t, w, "/services/shop/web")
-	if v.Explanation.AsksFor == "" || v.Explanation.Families[0].State != "allocated" || *v.Traffic.InZoneConnections != 75 {
-		t.Fatalf("got %+v", v)
+	holds(t, w.get(t, "/services/shop/web", 200), "is not known: etcd is away")
+	w.answers.complete = func(e *inspect.Explanation) error {
+		e.Warnings, e.ServedBy = append(e.Warnings, "a gateway chooses"), []string{"A proxy follows"}
+		return nil
+	}
+	v, about := read[serviceView](t, w, "/services/shop/web")
+	if len(about.NotKnown) > 0 || v.Explanation.AsksFor == "" || v.Explanation.Families[0].State != "allocated" || *v.Traffic.InZoneConnections != 75 {
+		t.Fatalf("got %+v, not known %q", v, about.NotKnown)
 	}
 	sum := 0.0
 	for _, flow := range v.Families[0].Flows {
@@ -154,7 +163,7 @@ func TestServiceView(t *testing.T) {
 		t.Errorf("endpoints are %+v", zones)
 	}
 	page := w.get(t, "/services/shop/web", 200)
-	holds(t, page, "Where its traffic goes", "measured </span>75\u00a0%", "What each algorithm would give", "asked for", "Served by kube-proxy", "<dt>Condition</dt>", `data-parts="service:shop/web traffic"`)
+	holds(t, page, "Where its traffic goes", "measured </span>75\u00a0%", "What each algorithm would give", "asked for", "Served by kube-proxy", "<dt>Condition</dt>", "a gateway chooses", "A proxy follows", `data-parts="service:shop/web traffic"`)
 	holds(t, w.get(t, "/services/shop/governed", 200), "RoutingPolicy near", "overloadThreshold: 80%")
 	holds(t, w.get(t, "/services/data/db", 200), "neither kube-proxy nor vicinity-proxy", `href="/names?name=db.data"`)
 	holds(t, w.get(t, "/services/shop/none", 404), "no Service &#34;none&#34; is in namespace &#34;shop&#34;")

@@ -38,14 +38,14 @@ const hostile = `</title></style></script><script>alert(1)</script><img src=x on
 
 // fakeAnswers implements Cluster.
 type fakeAnswers struct {
-	mu          sync.Mutex
-	traffic     func(asked int) []inspect.ProxyReading // nil without proxies
-	trafficErr  error
-	asked       int
-	name        *inspect.NameExplanation
-	nameErr     error
-	from        string
-	autoscalers []string
+	mu         sync.Mutex
+	traffic    func(asked int) []inspect.ProxyReading // nil without proxies
+	trafficErr error
+	asked      int
+	name       *inspect.NameExplanation
+	nameErr    error
+	from       string
+	complete   func(*inspect.Explanation) error
 }
 
 func (f *fakeAnswers) ExplainName(_ context.Context, name, from string) (*inspect.NameExplanation, error) {
@@ -68,8 +68,11 @@ func (f *fakeAnswers) Traffic(context.Context) ([]inspect.ProxyReading, []string
 	return f.traffic(f.asked), nil, nil
 }
 
-func (f *fakeAnswers) Autoscalers(context.Context, *corev1.Service) (names, notKnown []string, err error) {
-	return f.autoscalers, nil, nil
+func (f *fakeAnswers) Complete(_ context.Context, e *inspect.Explanation, _ *corev1.Service) ([]string, error) {
+	if f.complete == nil {
+		return nil, nil
+	}
+	return nil, f.complete(e)
 }
 
 // world is a console of a fake cluster.

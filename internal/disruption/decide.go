@@ -66,7 +66,7 @@ type DownPod struct {
 	Why  Why
 }
 
-// Why is why a pod counts as down.
+// Why is the reason that a pod counts as down.
 type Why string
 
 // The reasons.

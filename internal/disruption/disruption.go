@@ -52,6 +52,10 @@ type Budget struct {
 	Name string // namespace/name
 	// Keys are the node labels whose values name the domains. Only sentences use them.
 	Keys []string
+	// Free lists the domains that the term leaves out while MaxUnavailable is 0: they are emptied one after another. Only sentences use it.
+	Free []string
+	// Advances means that "vicinity budget advance" can free another domain.
+	Advances bool
 	// MinAvailable and MaxUnavailable hold for each domain.
 	MinAvailable, MaxUnavailable *Amount
 	MaxTotal                     *Amount // pods that may be down in all domains together

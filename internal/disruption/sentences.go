@@ -1,6 +1,7 @@
 package disruption
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -62,7 +63,7 @@ func refusal(d Decision, limit Rule, more int) string {
 }
 
 func domainsRefusal(d Decision) string {
-	noun := domainNoun(d)
+	noun := d.Limits.noun()
 	text := disturbedDomains(d)
 	if d.MaxDomains == 0 {
 		return fmt.Sprintf("%s, and maxUnavailableDomains 0 admits no eviction. Raise it.", text)
@@ -85,7 +86,7 @@ func domainsRefusal(d Decision) string {
 // continueWhen says what must happen: the given number of the pods that are down must become healthy.
 func continueWhen(d Decision, subject string, down, needed int) string {
 	if needed > down {
-		return " This admits no eviction even when all pods are healthy. Change the budget or add pods."
+		return " " + cmp.Or(d.Limits.OnlyFree(), "This admits no eviction even when all pods are healthy. Change the budget or add pods.")
 	}
 	when := fmt.Sprintf("when %s healthy", plaintext.PluralVerb(needed, "more pod", "is", "are"))
 	if down == 1 {
@@ -122,7 +123,7 @@ func because(d Decision, missing, anywhere, surplus int) string {
 		reasons = append(reasons, plaintext.PluralVerb(missing, "pod", "is", "are")+" missing")
 	}
 	if anywhere > 0 {
-		reasons = append(reasons, fmt.Sprintf("%s missing and may belong to any %s", plaintext.PluralVerb(anywhere, "pod", "is", "are"), domainNoun(d)))
+		reasons = append(reasons, fmt.Sprintf("%s missing and may belong to any %s", plaintext.PluralVerb(anywhere, "pod", "is", "are"), d.Limits.noun()))
 	}
 	if surplus > 0 {
 		reasons = append(reasons, fmt.Sprintf("%d of them not counted, because there are more pods than expected", surplus))
@@ -148,7 +149,7 @@ func (d Decision) Lines() []string {
 	if d.Domains == 0 || d.Limits == nil || d.Limits.Invalid != "" || d.Domain == (DomainMeasure{}) {
 		return lines
 	}
-	m, noun := d.Domain, domainNoun(d)
+	m, noun := d.Domain, d.Limits.noun()
 	expected := plaintext.Plural(d.Total.Expected, "pod") + " expected"
 	if d.Domains > 1 {
 		expected += fmt.Sprintf(" in %s, %s in each", plaintext.Plural(d.Domains, noun), plaintext.Decimal(float64(d.Total.Expected)/float64(d.Domains), 2))
@@ -208,7 +209,7 @@ func totalNumbers(d Decision) string {
 	m := d.Total
 	of := "it has"
 	if d.Domains > 1 {
-		of = fmt.Sprintf("all %ss together have", domainNoun(d))
+		of = fmt.Sprintf("all %ss together have", d.Limits.noun())
 	}
 	if m.Group != "" {
 		of = fmt.Sprintf("group %q has", m.Group)
@@ -217,22 +218,16 @@ func totalNumbers(d Decision) string {
 }
 
 func disturbedDomains(d Decision) string {
-	noun, n := domainNoun(d), len(d.Disturbed)
+	noun, n := d.Limits.noun(), len(d.Disturbed)
 	switch {
 	case n == 0 && d.DisturbedAnywhere > 0:
 		return fmt.Sprintf("a %s is disturbed", noun)
 	case n == 0:
 		return fmt.Sprintf("no %s is disturbed", noun)
 	}
-	names := make([]string, n)
-	for i, name := range d.Disturbed {
-		names[i] = fmt.Sprintf("%q", name)
-	}
-	text := plaintext.FirstOf(names, maxDomainNames)
-	if n == 1 {
-		text = fmt.Sprintf("%s %s is disturbed", noun, text)
-	} else {
-		text = fmt.Sprintf("%ss %s are disturbed", noun, text)
+	text := d.Limits.nameAll(d.Disturbed) + " is disturbed"
+	if n > 1 {
+		text = d.Limits.nameAll(d.Disturbed) + " are disturbed"
 	}
 	if d.DisturbedAnywhere > 0 {
 		text += ", and others may be"
@@ -244,7 +239,7 @@ func disturbedDomains(d Decision) string {
 func domainName(d Decision) string {
 	name := "it"
 	if d.Domain.Domain != "" {
-		name = fmt.Sprintf("%s %q", domainNoun(d), d.Domain.Domain)
+		name = fmt.Sprintf("%s %q", d.Limits.noun(), d.Domain.Domain)
 	}
 	if d.Domain.Group == "" {
 		return name
@@ -255,11 +250,37 @@ func domainName(d Decision) string {
 	return fmt.Sprintf("%s of group %q", name, d.Domain.Group)
 }
 
-func domainNoun(d Decision) string {
-	if d.Limits != nil && len(d.Limits.Keys) == 1 {
-		return topology.Noun(d.Limits.Keys[0])
+func (b *Budget) noun() string {
+	if b != nil && len(b.Keys) == 1 {
+		return topology.Noun(b.Keys[0])
 	}
 	return "domain"
+}
+
+// nameAll names domains, as in zones "a", "b".
+func (b *Budget) nameAll(domains []string) string {
+	names := make([]string, len(domains))
+	for i, name := range domains {
+		names[i] = fmt.Sprintf("%q", name)
+	}
+	noun := b.noun()
+	if len(names) > 1 {
+		noun += "s"
+	}
+	return noun + " " + plaintext.FirstOf(names, maxDomainNames)
+}
+
+// OnlyFree says which domains are free, and how to free another one. It is empty without Free.
+func (b *Budget) OnlyFree() string {
+	if b == nil || len(b.Free) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("Only pods of %s may be evicted now.", b.nameAll(b.Free))
+	if b.Advances {
+		namespace, name, _ := strings.Cut(b.Name, "/")
+		text += fmt.Sprintf(" To free another %s: \"vicinity budget advance %s -n %s --to %s\".", b.noun(), name, namespace, strings.ToUpper(b.noun()))
+	}
+	return text
 }
 
 // span formats a duration without trailing zeros, as in 1m.

@@ -58,6 +58,8 @@ func TestDisruptionsGolden(t *testing.T) {
 			s.Pods = append(s.Pods, disruption.Pod{UID: "new", Name: "web-new", Owner: "StatefulSet/web", Place: disruption.Covered, Domain: "b"})
 		}},
 		{name: "never", limits: disruption.Budget{MinAvailable: &disruption.Amount{Value: 4}}},
+		{name: "a zone is free", limits: disruption.Budget{MaxUnavailable: new(disruption.Amount), Free: []string{"d"}, Advances: true}},
+		{name: "a zone is free, which no command can change", limits: disruption.Budget{MaxUnavailable: new(disruption.Amount), Free: []string{"d"}}},
 		{name: "total", limits: disruption.Budget{MaxUnavailable: two, MaxTotal: two}, change: func(s *disruption.State) {
 			s.Pods[0].Ready, s.Pods[2].Ready = false, false
 		}},

@@ -9,7 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/consumer"
 	"vicinity.dev/vicinity/internal/routing/explain"
 	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/intent"
@@ -29,9 +31,11 @@ type Explanation struct {
 	Upstream      bool              `json:"upstream,omitempty"`
 	Headless      bool              `json:"headless,omitempty"` // DNS delivers the plan, and no proxy
 	Delivery      allocate.Delivery `json:"delivery"`
+	GroupsBy      string            `json:"groupsBy,omitempty"`    // what asks for groups, if the Service itself does not
 	Undelivered   bool              `json:"undelivered,omitempty"` // hints cannot express the plan, so it is not in force
 	LeftAlone     string            `json:"leftAlone,omitempty"`   // why Vicinity ignores the Service
 	Groups        int               `json:"groups"`
+	ServedBy      []string          `json:"servedBy,omitempty"`  // programs on nodes, and whether they follow the hints of the Service
 	Meanwhile     *Interim          `json:"meanwhile,omitempty"` // in force until vicinity-proxy serves the Service
 	Condition     *Condition        `json:"condition,omitempty"`
 	NoPlan        string            `json:"noPlan,omitempty"`
@@ -126,6 +130,9 @@ func Explain(in Reading) (*Explanation, error) {
 		LacksNodes: in.lacksNodes(), AwaitsProxy: awaitsProxy(service, d.Delivery),
 		reading: in, decision: d,
 	}
+	if request.Groups && request.GroupsBy != intent.ProxyAnnotation {
+		e.GroupsBy = request.GroupsBy
+	}
 	if c := routing.ConditionOf(service); c != nil {
 		e.Condition = &Condition{c.Type, string(c.Status), c.Reason, c.Message, c.LastTransitionTime.UTC().Format(time.RFC3339)}
 	}
@@ -155,6 +162,12 @@ func Explain(in Reading) (*Explanation, error) {
 		e.Written = &all
 	}
 	return e, nil
+}
+
+// AwaitsCondition reports whether the controller will write a first condition. That is unknown while something is unread, such as whether
+// a controller runs.
+func (e *Explanation) AwaitsCondition() bool {
+	return e.Condition == nil && e.reading.Stopped == "" && e.LeftAlone == "" && !e.LacksNodes && len(e.reading.Unread) == 0 && e.decision.IsReported() && !e.decision.IsUnremarkable()
 }
 
 func (in *Reading) family(d *routing.Decision, family corev1.IPFamily, ready []intent.Endpoint) (Family, error) {
@@ -257,6 +270,11 @@ func (e *Explanation) Divided() bool {
 	return slices.ContainsFunc(e.Families, func(f Family) bool { return f.divided })
 }
 
+// IsBalanced reports whether all zones use all endpoints, so hints do not matter.
+func (e *Explanation) IsBalanced() bool {
+	return !slices.ContainsFunc(e.decision.Families, func(f routing.FamilyDecision) bool { return !f.Outcome.IsBalanced() })
+}
+
 // limits returns the limits of all families, each once.
 func (e *Explanation) limits() []explain.Limit {
 	var limits []explain.Limit
@@ -275,6 +293,19 @@ func (e *Explanation) Autoscaled(names []string) {
 	if len(names) > 0 {
 		e.Limits = append(e.Limits, explain.Autoscaled(names))
 	}
+}
+
+// Follows says whether a program follows the hints of a Service.
+func Follows(c *consumer.Consumer, service *corev1.Service) (sentence string, ignores bool) {
+	name := strings.TrimSpace(c.Name + " " + plaintext.Of(c.Version))
+	why, remedy := c.Ignores(service)
+	switch {
+	case why != "":
+		return fmt.Sprintf("%s ignores its hints: %s; %s", name, why, remedy), true
+	case c.Unknown:
+		return name + "; whether it follows hints is not known", false
+	}
+	return name + " follows its hints" + c.Exception, false
 }
 
 // warnings returns sentences about wrong settings, wrong nodes and plans that cannot be delivered, each once.

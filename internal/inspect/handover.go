@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/routing/intent"
@@ -46,10 +47,10 @@ type HandOverZone struct {
 	Ready int    `json:"ready"`
 }
 
-// HandOverStateOf returns the state of a Service with so many groups.
-func HandOverStateOf(service *corev1.Service, groups int) HandOverState {
+// HandOverStateOf returns the state of a Service with this delivery and so many groups.
+func HandOverStateOf(service *corev1.Service, delivery allocate.Delivery, groups int) HandOverState {
 	name, named := service.Labels[v1alpha1.LabelServiceProxyName]
-	wanted := service.Annotations[v1alpha1.AnnotationProxy] == "true"
+	wanted := delivery == allocate.DeliveryGroups
 	switch {
 	case intent.IsHeadless(service) || service.Spec.Type == corev1.ServiceTypeExternalName:
 		return HandOverOther
@@ -72,9 +73,10 @@ func (h *HandOver) DependsOnProxies() bool {
 	return h.State == HandOverWaiting || h.State == HandOverDone
 }
 
-// HandOverOf returns the state of a Service and of all nodes that run a proxy. Without Leases only the former is known.
-func HandOverOf(in *Reading, proxies []NodeProxy) HandOver {
-	h := HandOver{State: HandOverStateOf(in.Service, len(in.Groups))}
+// HandOverOf returns the state of a Service with this delivery and of all nodes that run a proxy. Without Leases only the
+// former is known.
+func HandOverOf(in *Reading, delivery allocate.Delivery, proxies []NodeProxy) HandOver {
+	h := HandOver{State: HandOverStateOf(in.Service, delivery, len(in.Groups))}
 	if !h.DependsOnProxies() || len(proxies) == 0 || slices.Contains(in.Unread, KindGroups) {
 		return h
 	}

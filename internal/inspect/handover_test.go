@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
 )
@@ -46,7 +47,7 @@ func TestNodesThatHaveJustBecomeReady(t *testing.T) {
 		Annotations: map[string]string{v1alpha1.AnnotationProxy: "true"},
 	}}
 	nodes := []*corev1.Node{node("new", time.Second), node("old", time.Hour)}
-	h := HandOverOf(&Reading{Input: routing.Input{Service: service}, Now: now}, NodeProxies(nodes, nil))
+	h := HandOverOf(&Reading{Input: routing.Input{Service: service}, Now: now}, allocate.DeliveryGroups, NodeProxies(nodes, nil))
 	if !slices.Equal(h.Missing, []string{"old"}) {
 		t.Errorf("missing are %q", h.Missing)
 	}

@@ -44,13 +44,7 @@ type NameClient struct {
 // locate finds the client as the server does.
 func (v *nameView) locate() {
 	in := &v.in.Client
-	index := locate.New()
-	for _, node := range in.Nodes {
-		index.SetNode(node.Name, location.OfNode(node))
-	}
-	for _, locator := range in.Locators {
-		index.SetPod(locator.Namespace, locator.Name, location.OfPod(locator))
-	}
+	index := location.IndexOf(in.Nodes, in.Locators)
 	at, _ := index.Lookup(in.Addresses[0])
 	v.client = names.ClientAt(at)
 	v.e.Client = NameClient{Address: in.Addresses[0].String(), Located: at.Source.String(), Node: at.Node, Zone: v.client.Zone}

@@ -25,6 +25,8 @@ type NodeReading struct {
 	Groups, Seen []*v1alpha1.EndpointGroup
 	Slices       []*discoveryv1.EndpointSlice
 	Settings     view.Settings
+	// Wanted says that groups deliver the Service's plan.
+	Wanted bool
 	// Local are the addresses of the node's interfaces.
 	Local []netip.Addr
 	// Installed says that vicinity-proxy is installed, and Kept why it does not run on the node.

@@ -42,8 +42,8 @@ func (e *nodeView) servedBy() (who, why string) {
 		return "kube-proxy", "vicinity-proxy knows no endpoint for the node, and the Service is not handed over"
 	case !e.Installed:
 		return "kube-proxy", "vicinity-proxy is not installed"
-	case e.Service.Annotations[v1alpha1.AnnotationProxy] == "true":
-		return "kube-proxy", "the annotation " + v1alpha1.AnnotationProxy + " asks for vicinity-proxy, and there is no group for the node yet"
+	case e.Wanted:
+		return "kube-proxy", "the Service is for vicinity-proxy, and there is no group for the node yet"
 	}
 	return "kube-proxy", "the Service has no group; the annotation " + v1alpha1.AnnotationProxy + ": \"true\" asks for vicinity-proxy"
 }
@@ -68,17 +68,16 @@ func (e *nodeView) proxyFault() string {
 // Services.
 func (e *nodeView) handOver() string {
 	name := e.Service.Labels[v1alpha1.LabelServiceProxyName]
-	wanted := e.Service.Annotations[v1alpha1.AnnotationProxy] == "true"
 	switch {
 	case slices.Contains(e.Unread, KindLeases) || slices.Contains(e.Unread, KindGroups):
 		return ""
-	case name == v1alpha1.ServiceProxyName && !wanted:
+	case name == v1alpha1.ServiceProxyName && !e.Wanted:
 		return "the Service returns to kube-proxy: its label is removed first"
 	case name == v1alpha1.ServiceProxyName:
 		return "done"
-	case name != "" || !wanted && len(e.Groups) == 0:
+	case name != "" || !e.Wanted && len(e.Groups) == 0:
 		return ""
-	case !wanted:
+	case !e.Wanted:
 		return "kube-proxy serves the Service again; its groups are deleted soon"
 	case len(e.Groups) == 0:
 		return "the controller has not written the groups yet"

@@ -450,7 +450,7 @@ func (in *PodReading) advise(e *PodExplanation) {
 		add("wait until %s", clock(*e.Until))
 	}
 	if breakable {
-		add("or admit every eviction for a while: docs/disruption.md#break-glass")
+		add("if it cannot wait, admit every eviction for a while: docs/disruption.md#break-glass")
 	}
 }
 

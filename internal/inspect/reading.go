@@ -20,7 +20,7 @@ type Reading struct {
 	routing.Input
 	// LeftAlone is why vicinity-controller ignores the Service, empty for most.
 	LeftAlone string
-	// Stopped is why no vicinity-controller runs, if that is known.
+	// Stopped is why no vicinity-controller routes, if that is known.
 	Stopped string
 	// Unread are the kinds of objects that may not be read.
 	Unread []string
@@ -41,7 +41,7 @@ func (in *Reading) Decide() (routing.Decision, error) {
 	asked := intent.RequestOf(in.Service, in.Policies, intent.Options{})
 	if asked.Source != d.Request.Source || asked.Groups {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s has no effect: vicinity-controller ignores the Service, because %s",
-			cmp.Or(asked.Source, "annotation "+v1alpha1.AnnotationProxy), in.LeftAlone))
+			cmp.Or(asked.Source, asked.GroupsBy), in.LeftAlone))
 	}
 	return d, nil
 }

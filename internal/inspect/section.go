@@ -73,15 +73,15 @@ type Planner struct {
 	// delivery.
 	Question, Groups explain.Question
 	Capacity         intent.CapacityType // empty: as the Service asks
-	// TakeOverAuto is as in intent.Options.
-	TakeOverAuto bool
+	// Settings are those of a cluster's controller, if there is one.
+	Settings routing.Settings
 }
 
 // Sections returns the sections of one Service: one, or one for each of its families.
 func (p *Planner) Sections(service *corev1.Service) ([]Section, error) {
-	request := intent.RequestOf(service, p.Policies, intent.Options{
-		TakeOverAuto: p.TakeOverAuto, Defaults: p.Manifests.Defaults(service.Namespace), GivesNames: p.Manifests.GivesNames(service),
-	})
+	options := p.Settings.Options()
+	options.Defaults, options.GivesNames = p.Manifests.Defaults(service.Namespace), p.Manifests.GivesNames(service)
+	request := intent.RequestOf(service, p.Policies, options)
 	section := Section{Namespace: service.Namespace, Service: service.Name, NoPlan: request.NoPlan}
 	section.ask(request)
 	if section.NoPlan != "" {
@@ -137,7 +137,7 @@ func (p *Planner) compare(s *Section, endpoints []intent.Endpoint) error {
 	case s.Request.Headless:
 		q = p.Groups
 		q.Delivery, q.Algorithms = allocate.DeliveryGroups, withoutWeights(q.Algorithms)
-	case s.Request.Groups:
+	case s.Request.Groups && !p.Settings.WithoutGroups:
 		q = p.Groups
 	}
 	s.ask(s.Request.WithGroups(q.Delivery == allocate.DeliveryGroups))

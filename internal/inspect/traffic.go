@@ -44,8 +44,8 @@ type ProxyReading struct {
 	Pod, Node string
 	At        time.Time
 	Counts    map[TrafficKey]TrafficCount
-	// WithoutBytes says that its node counts no bytes.
-	WithoutBytes bool
+	// WithoutBytes says that its node counts no bytes, LowerBound that it counts fewer bytes than its flowtables forward.
+	WithoutBytes, LowerBound bool
 }
 
 // TrafficSince returns the rates of proxies between two readings. Proxies with only one reading are left out, and their
@@ -86,6 +86,8 @@ type Traffic struct {
 	Services   []ServiceTraffic `json:"services"`
 	Total      ServiceTraffic   `json:"total"`
 	NotKnown   []string         `json:"notKnown,omitempty"`
+	// LowerBoundOn has the nodes whose bytes are lower bounds, so that all bytes and costs are.
+	LowerBoundOn []string `json:"bytesAreLowerBoundOn,omitempty"`
 }
 
 // ServiceTraffic is the traffic of a Service, or of all.
@@ -141,7 +143,7 @@ func TrafficOf(readings []ProxyReading, namespace string, over time.Duration, pe
 			}
 		}
 	}
-	t := Traffic{Proxies: len(readings), Seconds: over.Seconds(), CostPerGiB: perGiB, Services: []ServiceTraffic{}}
+	t := Traffic{Proxies: len(readings), Seconds: over.Seconds(), CostPerGiB: perGiB, Services: []ServiceTraffic{}, LowerBoundOn: LowerBoundOn(readings)}
 	for _, key := range slices.SortedFunc(maps.Keys(sums), compareTraffic) {
 		if sums[key] == (TrafficCount{}) {
 			continue
@@ -167,6 +169,17 @@ func TrafficOf(readings []ProxyReading, namespace string, over time.Duration, pe
 	}
 	t.Total.total(perGiB)
 	return t
+}
+
+// LowerBoundOn returns the nodes that count bytes, but not all, in order.
+func LowerBoundOn(readings []ProxyReading) (nodes []string) {
+	for i := range readings {
+		if r := &readings[i]; r.LowerBound && !r.WithoutBytes {
+			nodes = append(nodes, r.Node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
 }
 
 func compareTraffic(a, b TrafficKey) int {

@@ -193,7 +193,7 @@ func foresee(in *Reading, cluster *intent.Cluster, families intent.Families, alg
 		return explain.Question{Delivery: d, Algorithms: carried(d)}
 	}
 	p := Planner{
-		Manifests: situation{in, families}, Policies: in.Policies, Cluster: cluster, TakeOverAuto: in.Settings.TakesOverAuto(),
+		Manifests: situation{in, families}, Policies: in.Policies, Cluster: cluster, Settings: in.Settings,
 		Question: question(allocate.DeliveryHints), Groups: question(allocate.DeliveryGroups),
 	}
 	sections, err := p.Sections(in.Service)

@@ -78,7 +78,7 @@ type Service struct {
 	// Ready has the sorted addresses of ready endpoints in slices, by family.
 	Ready [2][]netip.Addr
 
-	// hosts has the addresses of endpoints by the first labels of their names.
+	// hosts has the addresses of endpoints by the first labels of their names, unsorted and with duplicates.
 	hosts map[string][]netip.Addr
 	// zones has the zones in groups, by their names in lower case.
 	zones map[string]string
@@ -112,7 +112,7 @@ func NewService(groups []*v1alpha1.EndpointGroup, sliced map[string][]Endpoint) 
 				known[family][e.IP] = &e.GroupEndpoint
 			}
 			for _, label := range [...]string{e.Host, e.Pod, Dashed(e.IP)} {
-				if label != "" && !slices.Contains(s.hosts[label], e.IP) {
+				if label != "" {
 					s.hosts[label] = append(s.hosts[label], e.IP)
 				}
 			}
@@ -166,7 +166,7 @@ func (s *Service) Decides(addresses iter.Seq[netip.Addr]) bool {
 	return false
 }
 
-// Host returns the addresses of the endpoint with a first label.
+// Host returns the addresses of the endpoints with a first label, with duplicates.
 func (s *Service) Host(label string) []netip.Addr { return s.hosts[label] }
 
 // ClientIn returns a client with only a zone. The zone may be in lower case, as in names.

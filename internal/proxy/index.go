@@ -60,6 +60,9 @@ func newIndex(clock cache.Clock) *index {
 
 // set stores a Service, or removes it if it has no families.
 func (x *index) set(name types.NamespacedName, compiled []compile.Family) {
+	if x == nil {
+		return
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	to := x.services[name]

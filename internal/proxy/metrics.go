@@ -26,9 +26,10 @@ const (
 	stepHealth  = "health-check-port"
 	stepLease   = "lease"
 	stepEvent   = "event"
+	stepTaint   = "taint"
 )
 
-var steps = []string{stepCompile, stepForget, stepTrack, stepCheck, stepHealth, stepLease, stepEvent}
+var steps = []string{stepCompile, stepForget, stepTrack, stepCheck, stepHealth, stepLease, stepEvent, stepTaint}
 
 type metrics struct {
 	syncs       *prometheus.HistogramVec

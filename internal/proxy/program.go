@@ -36,13 +36,16 @@ type programmer struct {
 	healthPorts *healthPorts
 	warnings    *events.Warnings
 	index       *index // nil without accounting
-	// unindexed are staged Services that the kernel does not have yet. They enter the index with the kernel's rules.
-	unindexed map[types.NamespacedName][]compile.Family
-	flows     flows
+	// unannounced are staged Services that the kernel does not have yet. They enter the index and the health checks with the
+	// kernel's rules.
+	unannounced map[types.NamespacedName][]compile.Family
+	flows       flows
 	// onProgrammed gets the acknowledgement after each sync and probe.
 	onProgrammed func(lease.Acknowledgement)
-	// loaded is called once, after the first successful sync, and then set to nil.
-	loaded func()
+	// isLoaded means that all that was listed at the start is programmed, except for refused ports. loaded is called
+	// then. It may be nil.
+	isLoaded bool
+	loaded   func()
 
 	writer    *writer
 	scheduler *scheduler
@@ -118,7 +121,7 @@ func (p *programmer) begin() {
 		p.apiNames = append(p.apiNames, corev1.IPFamily(f.String()))
 	}
 	p.records, p.onNode, p.answers = map[types.NamespacedName]*record{}, map[netip.Addr]int{}, map[types.NamespacedName]health.Service{}
-	p.unindexed = map[types.NamespacedName][]compile.Family{}
+	p.unannounced = map[types.NamespacedName][]compile.Family{}
 	p.orphans, p.underway = map[types.NamespacedName]bool{}, map[types.NamespacedName]*cluster.Change{}
 	p.versions = lease.NewAcknowledgements()
 	p.checks.ends = make(chan []reading, 1)
@@ -208,9 +211,8 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 	if at := p.nextSync(now); !at.IsZero() && !at.After(now) {
 		changed, before, knowsNode := p.catalogue.Changed(), p.countWrites(), p.knowsNodePortAddresses()
 		failure := p.sync(ctx, now)
-		if p.loaded != nil && knowsNode && failure == nil {
-			p.loaded()
-			p.loaded = nil
+		if !p.isLoaded && knowsNode && failure == nil && len(p.scheduler.postponed) == 0 {
+			p.markLoaded()
 		}
 		ended := p.clock.Now()
 		p.scheduler.synced(now, ended, !changed && p.countWrites() == before)
@@ -225,6 +227,14 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 		p.warn(now)
 	}
 	return max(0, earlier(p.nextSync(now), p.checks.next).Sub(now))
+}
+
+func (p *programmer) markLoaded() {
+	p.isLoaded = true
+	if p.loaded != nil {
+		p.loaded()
+	}
+	p.onProgrammed(p.acknowledged())
 }
 
 // warn writes the due events about Services that do not work.
@@ -499,8 +509,8 @@ func (p *programmer) stageService(name types.NamespacedName, e cluster.Entry, re
 	if result.Elements == 0 {
 		p.warnings.NotServed(name)
 	}
-	if p.index != nil && !p.isProbeService(name) { // probes are not counted
-		p.unindexed[name] = result.Families
+	if !p.isProbeService(name) { // probes are not counted
+		p.unannounced[name] = result.Families
 	}
 	if len(result.Families) > 0 || len(after.notes) > 0 || len(refusals) > 0 {
 		p.records[name] = after
@@ -538,6 +548,18 @@ func (r *record) addFamily(c *compile.Family) {
 		}
 		r.health = &health.Service{Port: c.Health.Port, LocalEndpoints: local}
 	}
+}
+
+func reachOf(families []compile.Family) *health.Reach {
+	if len(families) == 0 {
+		return nil
+	}
+	var reach health.Reach
+	for i := range families {
+		reach.Reachable = max(reach.Reachable, families[i].Reached)
+		reach.Known = max(reach.Known, len(families[i].Endpoints))
+	}
+	return &reach
 }
 
 // stage stages the ports of a Service in one family, and the removal of its other ports. The notes name omitted
@@ -610,10 +632,11 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 	if len(p.underway) == 0 {
 		p.underway = map[types.NamespacedName]*cluster.Change{} // frees the memory of a large map
 	}
-	for name, families := range p.unindexed {
+	for name, families := range p.unannounced {
 		if p.written(name) {
 			p.index.set(name, families)
-			delete(p.unindexed, name)
+			p.health.SetReach(name, reachOf(families))
+			delete(p.unannounced, name)
 		}
 	}
 	p.reconcile()
@@ -673,7 +696,9 @@ func (p *programmer) acknowledged() lease.Acknowledgement {
 	if node == nil || node.Labels[corev1.LabelTopologyZone] != p.options.Node.Zone || p.catalogue.HasVersionsReset() {
 		return lease.Acknowledgement{}
 	}
-	return p.limitToVerified(p.versions.Acknowledgement)
+	made := p.versions.Acknowledgement
+	made.Ready = p.isLoaded
+	return p.limitToVerified(made)
 }
 
 func (p *programmer) updateGauges() {

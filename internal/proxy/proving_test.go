@@ -122,9 +122,10 @@ func (w *provenWorld) probes(n float64) {
 func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
 	w := newProvenWorld(t)
 	var failure string
+	var ready bool
 	onProgrammed := w.onProgrammed
 	w.onProgrammed = func(a lease.Acknowledgement) {
-		failure = a.Failure
+		failure, ready = a.Failure, a.Ready
 		onProgrammed(a)
 	}
 	w.open.Store(false)
@@ -136,8 +137,8 @@ func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
 	}
 	w.until("the probes fail", func() bool { return failure != "" })
 	w.probes(5)
-	if w.version != 0 || !strings.Contains(failure, "10.96.9.9:80 does not end at vicinity-proxy") || w.failing() != 1 {
-		t.Errorf("version %d is acknowledged, failure %q, gauge %g", w.version, failure, w.failing())
+	if w.version != 0 || ready || !strings.Contains(failure, "10.96.9.9:80 does not end at vicinity-proxy") || w.failing() != 1 {
+		t.Errorf("version %d is acknowledged, ready: %t, failure %q, gauge %g", w.version, ready, failure, w.failing())
 	}
 	if !w.kernel.leads("10.1.1.1") {
 		t.Error("nothing is programmed because a probe fails")
@@ -147,11 +148,11 @@ func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
 	}
 	w.open.Store(true)
 	w.until("it is acknowledged", func() bool { return w.version == group })
-	if failure != "" || w.failing() != 0 || len(w.events.events) != 2 || !strings.Contains(w.events.events[1], "Normal RulesTraversed") {
-		t.Errorf("failure %q, gauge %g, events %q", failure, w.failing(), w.events.events)
+	if failure != "" || !ready || w.failing() != 0 || len(w.events.events) != 2 || !strings.Contains(w.events.events[1], "Normal RulesTraversed") {
+		t.Errorf("failure %q, ready: %t, gauge %g, events %q", failure, ready, w.failing(), w.events.events)
 	}
 	w.open.Store(false)
-	w.until("the acknowledgement is withdrawn", func() bool { return w.version == 0 && failure != "" })
+	w.until("the acknowledgement is withdrawn", func() bool { return w.version == 0 && !ready && failure != "" })
 	if !w.kernel.leads("10.1.1.1") {
 		t.Error("earlier rules are gone")
 	}

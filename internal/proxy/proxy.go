@@ -53,6 +53,8 @@ type Options struct {
 	// port.
 	ProbeService string
 	ProbePort    uint16
+	// StartupTaint means that the proxy removes v1alpha1.TaintProxyNotReady from its node.
+	StartupTaint bool
 	// AccountingInterval is the minimum time between two counts of connections, 0 for no accounting.
 	AccountingInterval time.Duration
 
@@ -75,6 +77,7 @@ type Proxy struct {
 	programmer *programmer
 	cleaner    *cleaner
 	keeper     *lease.Keeper
+	taint      *taintRemover // nil without Options.StartupTaint
 	health     *health.State
 	events     *events.Writer
 	accountant *accounting.Accountant
@@ -102,8 +105,11 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 	p.cleaner = newCleaner(o.Tracker, o.Kernel, p.metrics, o.Log)
 	p.keeper = lease.NewKeeper(lease.Options{
 		Leases: p.client.Leases(o.LeaseNamespace), Node: o.NodeName, Owner: p.owner, Alive: p.health.Healthy,
-		Failed: func() { p.metrics.failed(stepLease) }, Log: o.Log,
+		Written: p.acknowledged, Failed: func() { p.metrics.failed(stepLease) }, Log: o.Log,
 	})
+	if o.StartupTaint {
+		p.taint = newTaintRemover(p.node, p.client.PatchNode, func() { p.metrics.failed(stepTaint) }, o.Log)
+	}
 	p.programmer = p.newProgrammer(wake)
 	if o.ProbeService != "" {
 		p.programmer.proving = p.newProving()
@@ -118,9 +124,22 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 	return p, nil
 }
 
+// acknowledged is called after each write of the Lease.
+func (p *Proxy) acknowledged(programmed lease.Acknowledgement) {
+	if p.taint != nil && programmed.Ready {
+		signal(p.taint.ready)
+	}
+}
+
+// node returns the own Node, nil if it is unknown.
+func (p *Proxy) node() *corev1.Node {
+	node, _ := p.catalogue.Position()
+	return node
+}
+
 // owner returns the Node as the owner of the Lease, so that both are deleted together.
 func (p *Proxy) owner() *metav1.OwnerReference {
-	node, _ := p.catalogue.Position()
+	node := p.node()
 	if node == nil {
 		return nil
 	}
@@ -240,6 +259,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.cleaner.run(ctx)
 	})
 	running.Go(func() { p.keeper.Run(ctx) })
+	if p.taint != nil {
+		running.Go(func() { p.taint.run(ctx) })
+	}
 	if v := p.programmer.proving; v != nil {
 		running.Go(func() { v.prober.Run(ctx) })
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 )
 
@@ -35,6 +36,9 @@ type fakeServer struct {
 	// away names the resource for which the server is unavailable, all if it is empty. It is nil
 	// while the server answers.
 	away atomic.Pointer[string]
+
+	// patchNode handles a patch of the Node. Without it there is no right to patch.
+	patchNode func()
 
 	mu     sync.Mutex
 	lease  *coordinationv1.Lease
@@ -71,6 +75,9 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case away != nil && (*away == "" || *away == resource):
 		s.fail(w, apierrors.NewServiceUnavailable("away"))
+	case r.Method == http.MethodPatch && s.patchNode != nil && slices.Contains(parts, cluster.ResourceNodes):
+		s.patchNode()
+		s.answer(w, aNode("a"))
 	case slices.Contains(parts, "leases"):
 		s.serveLease(w, r)
 	case resource == "events":

@@ -3,6 +3,8 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -14,6 +16,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/health"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/topology"
 )
 
 // Health checks are answered at the node's addresses for Services with local traffic.
@@ -46,6 +50,40 @@ func TestHealthChecksOfLoadBalancers(t *testing.T) {
 	if len(ports.services) != 0 {
 		t.Errorf("%+v remains", ports.services)
 	}
+}
+
+// Load balancers learn which Services the node reaches by its hard tiers, as soon as the kernel has the rules.
+func TestReachFollowsTheKernel(t *testing.T) {
+	w := newWorld(t)
+	w.health.SetNode(aNode("a"))
+	expect := func(when string, code int) {
+		t.Helper()
+		recorder := httptest.NewRecorder()
+		w.health.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/healthz/services/shop/web", nil))
+		if recorder.Code != code {
+			t.Errorf("%s: %d, want %d: %s", when, recorder.Code, code, recorder.Body)
+		}
+	}
+	expect("before the first sync", http.StatusServiceUnavailable)
+	w.run(time.Second)
+	expect("without the Service", http.StatusNotFound)
+	service, group := aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1")
+	group.Spec.Tiers = []string{topology.Zone}
+	far := group.DeepCopy()
+	far.Spec.Endpoints[0].Zone = "b"
+	w.kernel.refuses = func(ruleset.Transaction) error { return errRefused }
+	w.put(service, group)
+	w.run(time.Second)
+	expect("before its rules are written", http.StatusNotFound)
+	w.refusing()
+	w.run(time.Minute)
+	expect("with an endpoint in the zone", http.StatusOK)
+	w.put(far)
+	w.run(time.Second)
+	expect("with an endpoint in another zone", http.StatusServiceUnavailable)
+	w.drop(service)
+	w.run(time.Second)
+	expect("after its deletion", http.StatusNotFound)
 }
 
 // A taken port is retried and reported once. Ports are opened again after a listener failed.

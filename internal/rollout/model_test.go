@@ -95,7 +95,7 @@ func newModel(choose func(n int) int, f flaw) *model {
 		broken: map[string]bool{}, down: map[string]string{}, seen: map[string]int{}, pods: [][]Pod{nil}, memories: []stored{{}},
 	}
 	m.spec = Spec{
-		MaxUnavailable: Amount{Value: 1 + choose(2)}, Deadline: 10 * time.Minute, Waves: Waves{Exponential: choose(2) == 0, Domains: 1 + choose(2), Most: 2},
+		MaxUnavailable: Amount{Value: 1 + choose(2)}, Deadline: 10 * time.Minute, Waves: Waves{All: choose(4) == 0, Exponential: choose(2) == 0, Domains: 1 + choose(2), Most: 2},
 		ReadyFor: time.Duration(choose(2)) * 20 * time.Second, Bake: time.Duration(choose(2)) * time.Minute, RollsBack: choose(2) == 0, HasQuery: choose(3) == 0,
 	}
 	if choose(3) == 0 {

@@ -78,6 +78,11 @@ func TestPodsTakenDown(t *testing.T) {
 		{name: "a percentage is one at least", state: database(3), change: func(s *State) { s.Spec.MaxUnavailable = Amount{1, true} }, evict: []string{"db-0"}, wait: WaitEvicting},
 		{name: "the order is kept", state: database(9), change: func(s *State) { s.Spec.Order = []string{"x", "c"} }, evict: []string{"db-8"}, wait: WaitEvicting},
 		{name: "zones of one wave", state: database(9), change: func(s *State) { s.Spec.Waves.Domains = 2 }, evict: []string{"db-7", "db-6"}, wait: WaitEvicting},
+		{name: "one of each zone", state: database(9), change: func(s *State) { s.Spec.Waves.All = true }, evict: []string{"db-8", "db-7", "db-6"}, wait: WaitEvicting},
+		{name: "a new revision goes on in each zone", state: began(9, "a", "b", "c"), change: func(s *State) {
+			s.Spec.Waves.All, s.Revision = true, "r3"
+			replacing(s, "r2")
+		}, delete: []string{"db-0"}, evict: []string{"db-8", "db-7"}, wait: WaitEvicting},
 		{name: "ordered takes one at a time in all zones", state: database(9), change: func(s *State) { s.Spec.Waves.Domains, s.Kind = 2, Ordered }, evict: []string{"db-6"}, wait: WaitEvicting},
 		{name: "one that is down goes first", state: began(9, "a"), change: func(s *State) { s.Pods[0].Ready = false }, evict: []string{"db-0"}, wait: WaitEvicting},
 		{name: "a denied one yields to another", state: began(9, "a"), change: func(s *State) {
@@ -216,6 +221,7 @@ func TestWavesGrowWithWhatProvedHealthy(t *testing.T) {
 		{Waves{Exponential: true}, 2, 2},
 		{Waves{Exponential: true}, 3, 4},
 		{Waves{Exponential: true}, 7, 8},
+		{Waves{All: true}, 0, maxWave},
 		{Waves{Exponential: true, Most: 3}, 7, 2},
 		{Waves{Exponential: true, Most: 4}, 100, 4},
 		{Waves{Exponential: true}, 100000, 256}, // 512 would not fit in the memory

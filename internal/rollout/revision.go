@@ -70,7 +70,7 @@ func (r *run) abandon(revision string) {
 }
 
 // resume starts a new revision where the last one stopped: in all domains where the rollout has pods down, or else in the first domains of
-// its last wave. The others follow in order.
+// its last wave. The others follow in order. If all domains are updated at once, the whole last wave goes on.
 func (r *run) resume() {
 	m := r.memory
 	at := m.CurrentDomains
@@ -87,10 +87,18 @@ func (r *run) resume() {
 			down = append(down, e.Domain)
 		}
 	}
+	if r.Spec.Waves.All {
+		for _, name := range at {
+			if r.holds(name).For == WaitNone {
+				down = append(down, name) // the others begin like those of a new wave
+			}
+		}
+	}
 	slices.SortFunc(down, r.compareDomains)
+	down = slices.Compact(down)
 	at = slices.SortedFunc(slices.Values(at), r.compareDomains)
 	switch {
-	case len(down) > 0:
+	case len(down) > 0 || r.Spec.Waves.All:
 		m.CurrentDomains = down
 	case len(at) > 0:
 		m.CurrentDomains = at[:min(len(at), r.waveSize())]

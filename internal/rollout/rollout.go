@@ -96,7 +96,8 @@ type Waves struct {
 	// Exponential makes waves of 1, 2, 4, ... domains, as domains prove healthy. Most bounds them, unless it is 0.
 	Exponential bool
 	Most        int
-	Domains     int // of each wave otherwise, 0 for 1
+	All         bool // makes one wave of all domains
+	Domains     int  // of each wave otherwise, 0 for 1
 }
 
 // Approved has the approvals of a person for one revision.

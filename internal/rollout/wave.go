@@ -12,6 +12,9 @@ const maxWave = 500
 // waveSize returns the number of domains of the next wave.
 func (r *run) waveSize() int {
 	w := r.Spec.Waves
+	if w.All {
+		return maxWave
+	}
 	if !w.Exponential {
 		return max(1, w.Domains)
 	}

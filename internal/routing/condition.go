@@ -26,6 +26,16 @@ func (d Decision) IsReported() bool {
 		d.Request.NoPlan != "" && d.Request.Source != "" && !d.Request.Selected && (!d.Request.Headless || !d.Request.AsksNothing())
 }
 
+// IsUnremarkable reports whether a Service without a condition gets none for the decision: it has no endpoints yet.
+func (d Decision) IsUnremarkable() bool {
+	for i := range d.Families {
+		if d.Families[i].Outcome.Rule != allocate.RuleNoEndpoints {
+			return false
+		}
+	}
+	return d.Delivery != allocate.DeliveryNone && len(d.Notes) == 0 && len(d.Request.Warnings) == 0
+}
+
 // Condition returns the outcome for the Service's status. The next decision reads its Reason back. The message has no
 // numbers that change often. Only decisions that IsReported accepts are written.
 func (d Decision) Condition() metav1.Condition {
@@ -65,10 +75,22 @@ func (d Decision) Condition() metav1.Condition {
 		if condition.Status == metav1.ConditionTrue && inForce.hasUnreachedZones() {
 			sentences = append(sentences, someUnreached)
 		}
+		sentences = append(sentences, d.byPolicy()...)
 	}
 	sentences = slices.Concat(sentences, d.Notes, d.Request.Warnings)
 	condition.Reason, condition.Message = reason.String(), truncate(strings.Join(sentences, ". "))
 	return condition
+}
+
+// byPolicy says what a policy does for what the Service itself asks for.
+func (d Decision) byPolicy() (sentences []string) {
+	if by := d.Request.BoundBy; by != "" {
+		sentences = append(sentences, "bounded by "+by)
+	}
+	if by := d.Request.GroupsBy; d.Request.Groups && by != intent.ProxyAnnotation {
+		sentences = append(sentences, "delivered by groups because of "+by)
+	}
+	return sentences
 }
 
 const awaitsProxy = "vicinity-proxy does not serve the Service yet, and hints cannot express its plan: until then all zones use all endpoints"
@@ -121,6 +143,14 @@ func (t Trouble) addTo(condition metav1.Condition, sentence string) metav1.Condi
 func WithHintsLost(condition metav1.Condition) metav1.Condition {
 	return TroubleHintsLost.addTo(condition, hintsLost)
 }
+
+// WithNotInForce changes the condition to say why no program follows the hints.
+func WithNotInForce(condition metav1.Condition, why string) metav1.Condition {
+	return TroubleNotInForce.addTo(condition, why)
+}
+
+// NotInForce reports whether the Service's condition says that a program ignores the hints.
+func NotInForce(service *corev1.Service) bool { return TroubleNotInForce.isOn(service) }
 
 // LostHints reports whether the Service's condition says that hints did not stay.
 func LostHints(service *corev1.Service) bool { return TroubleHintsLost.isOn(service) }

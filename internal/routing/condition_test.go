@@ -14,6 +14,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/capacity"
 	"vicinity.dev/vicinity/test/golden"
 )
 
@@ -27,6 +28,14 @@ func TestCondition(t *testing.T) {
 	}
 	external := routedService(sameZone, "Prefer")
 	external.Spec.Type, external.Spec.ExternalName = corev1.ServiceTypeExternalName, "old.example.com"
+	tuned := func() Input {
+		in := of(routedService(sameZone, "Prefer"), "a a a a b b b b c c c c")
+		near := in.Policies[0]
+		near.Name, near.Spec = "near", v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{}, OverloadThreshold: "20%", Delivery: v1alpha1.DeliveryGroups}
+		return in
+	}
+	mixed := of(routedService(sameZone, "Require", v1alpha1.AnnotationProxy, "true"), "a b c")
+	mixed.Cluster = capacity.NewCluster(append(nodes, testNode{name: "win", zone: "a", labels: map[string]string{corev1.LabelOSStable: "windows"}}.object()))
 	members := func(in Input) Input {
 		in.Slices = hostnames(in.Slices)
 		return in
@@ -46,6 +55,9 @@ func TestCondition(t *testing.T) {
 		{"what hints cannot, until a proxy does", of(routedService(sameZone, "Require", v1alpha1.AnnotationProxy, "true"), "a b c")},
 		{"what hints can until a proxy does", of(routedService(sameZone, "Prefer", v1alpha1.AnnotationProxy, "true"), even)},
 		{"what a proxy does", of(servedService(sameZone, "Require", v1alpha1.AnnotationProxy, "true"), "a b")},
+		{"bounded and delivered by a policy", tuned()},
+		{"bounded by a policy, groups are off", without(tuned(), func(s *Settings) { s.WithoutGroups = true })},
+		{"a Windows node, before a hand-over", mixed},
 		{"an unknown value", of(routedService(sameZone, "Prefre"), "a")},
 		{"no plan can be made", of(external, "a")},
 		{"nothing is asked for", of(routedService(), "a")},

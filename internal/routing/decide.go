@@ -31,9 +31,15 @@ func Decide(in Input) (Decision, error) {
 
 // RequestOf reads what the Service of an input asks for.
 func RequestOf(in Input) routingintent.Request {
-	return routingintent.RequestOf(in.Service, in.Policies, routingintent.Options{
-		TakeOverAuto: in.Settings.TakesOverAuto(), Defaults: in.Defaults, GivesNames: routingintent.GivesNames(in.Slices),
-	})
+	options := in.Settings.Options()
+	options.Defaults, options.GivesNames = in.Defaults, routingintent.GivesNames(in.Slices)
+	return routingintent.RequestOf(in.Service, in.Policies, options)
+}
+
+// DeliveryOf returns how the plan of an input's Service gets to proxies, apart from hints that are switched off.
+func DeliveryOf(in Input) allocate.Delivery {
+	request := RequestOf(in)
+	return deliveryOf(in.Service, request.WithGroups(request.Groups && !in.Settings.WithoutGroups))
 }
 
 // decide is Decide, except that it keeps a renewed plan that is no better than the previous one.
@@ -41,7 +47,10 @@ func decide(in Input) (Decision, error) {
 	d := Decision{Request: RequestOf(in)}
 	if d.Request.Groups && in.Settings.WithoutGroups {
 		d.Request = d.Request.WithGroups(false)
-		d.note("annotation %s has no effect: %s", v1alpha1.AnnotationProxy, routingintent.GroupsAreOff)
+		d.note("%s has no effect: %s", d.Request.GroupsBy, routingintent.GroupsAreOff)
+		if d.Request.GroupsBy != routingintent.ProxyAnnotation {
+			d.unreported++
+		}
 	}
 	if d.Delivery = deliveryOf(in.Service, d.Request); d.Delivery == allocate.DeliveryHints && in.Settings.WithoutHints {
 		d.Delivery = allocate.DeliveryNone
@@ -67,6 +76,9 @@ func decide(in Input) (Decision, error) {
 		if d.Request.Headless {
 			break
 		}
+		if len(in.Cluster.Proxies().Windows) > 0 {
+			d.note(WindowsUnserved)
+		}
 		if d.Meanwhile, err = decideMeanwhile(in, d.Request); err != nil {
 			return Decision{}, err
 		}
@@ -87,6 +99,11 @@ func decide(in Input) (Decision, error) {
 	}
 	return d, nil
 }
+
+// WindowsUnserved is a note about a Service of vicinity-proxy in a cluster with Windows nodes. It does not count or name
+// them: the condition would change with each node.
+const WindowsUnserved = "pods on Windows nodes cannot reach the Service while vicinity-proxy serves it, since the proxy needs Linux: " +
+	"annotate it with " + v1alpha1.AnnotationProxy + `: "false" if they need it`
 
 // hasHostNames reports whether the slice has host names, which no proxy uses.
 func hasHostNames(slice *discoveryv1.EndpointSlice) bool {
@@ -120,7 +137,7 @@ func (d *Decision) plan(in Input) error {
 		before := previous{state: states.State(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew, discarded: slices.Contains(in.discarded, family)}
 		if last := in.Last.family(family); last != nil {
 			before.state = last.Outcome.State
-		} else if d.Delivery == allocate.DeliveryHints && before.state == allocate.Allocated && len(before.assigned) == 0 && len(states.Troubles) == 0 {
+		} else if d.Delivery == allocate.DeliveryHints && before.state == allocate.Allocated && len(before.assigned) == 0 && !states.isUnwritten() {
 			assignToAll(before.assigned, ready, f.Region)
 		}
 		if err := f.decide(planner, intent, before); err != nil {

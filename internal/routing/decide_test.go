@@ -243,19 +243,19 @@ func TestDecideFollowsLastDecision(t *testing.T) {
 	}
 }
 
-// Hints deliver topology-mode: Auto, so it is left to Kubernetes while they are switched off.
-func TestTakesOverAuto(t *testing.T) {
+// A delivery that is switched off is no default. Hints deliver topology-mode: Auto, so it is left to Kubernetes without them.
+func TestOptionsFollowSettings(t *testing.T) {
 	for _, test := range []struct {
-		settings Settings
-		want     bool
+		settings     Settings
+		auto, groups bool
 	}{
-		{Settings{}, false},
-		{Settings{TakeOverAuto: true}, true},
-		{Settings{TakeOverAuto: true, WithoutGroups: true}, true},
-		{Settings{TakeOverAuto: true, WithoutHints: true}, false},
+		{Settings{}, false, false},
+		{Settings{TakeOverAuto: true, GroupsByDefault: true}, true, true},
+		{Settings{TakeOverAuto: true, GroupsByDefault: true, WithoutGroups: true}, true, false},
+		{Settings{TakeOverAuto: true, GroupsByDefault: true, WithoutHints: true}, false, true},
 	} {
-		if got := test.settings.TakesOverAuto(); got != test.want {
-			t.Errorf("%+v: %t, want %t", test.settings, got, test.want)
+		if got := test.settings.Options(); got.TakeOverAuto != test.auto || got.GroupsByDefault != test.groups {
+			t.Errorf("%+v: %+v, want %t, %t", test.settings, got, test.auto, test.groups)
 		}
 	}
 }

@@ -35,9 +35,10 @@ const (
 	TroubleAwaitsProxy Trouble = "AwaitsProxy"
 	TroubleHintsLost   Trouble = "HintsLost"
 	TroubleNotWritten  Trouble = "NotWritten"
+	TroubleNotInForce  Trouble = "NotInForce"
 )
 
-var troubles = []Trouble{TroubleNeedsGroups, TroubleAwaitsProxy, TroubleHintsLost, TroubleNotWritten}
+var troubles = []Trouble{TroubleNeedsGroups, TroubleAwaitsProxy, TroubleHintsLost, TroubleNotWritten, TroubleNotInForce}
 
 const wordNotRouted = "NotRouted"
 
@@ -88,6 +89,16 @@ func ReadReason(text string) Reason {
 		}
 	}
 	return r
+}
+
+// isUnwritten reports whether a trouble kept the plan from being written.
+func (r Reason) isUnwritten() bool {
+	return slices.ContainsFunc(r.Troubles, func(t Trouble) bool { return t != TroubleNotInForce })
+}
+
+// IsBalanced reports whether all zones use all endpoints.
+func (r Reason) IsBalanced() bool {
+	return !slices.ContainsFunc(r.States, func(s FamilyState) bool { return s.State == allocate.Allocated })
 }
 
 // State returns the state of a family, Waiting if it is unknown.

@@ -12,6 +12,7 @@ import (
 func TestReasonIsReadBack(t *testing.T) {
 	for text, want := range map[string]string{
 		"Allocated":                               "Allocated",
+		"Allocated,NotInForce":                    "Allocated,NotInForce",
 		"IPv4:Allocated,IPv6:Waiting":             "IPv4:Allocated,IPv6:Waiting",
 		"Downgraded,HintsLost,NotWritten":         "Downgraded,HintsLost,NotWritten",
 		"IPv4:Waiting,IPv6:Downgraded,NotWritten": "IPv4:Waiting,IPv6:Downgraded,NotWritten",

@@ -46,18 +46,24 @@ type Input struct {
 
 // Settings are the choices of a cluster's administrator.
 type Settings struct {
-	// TakeOverAuto asks Vicinity to plan for topology-mode: Auto. See TakesOverAuto.
+	// TakeOverAuto asks Vicinity to plan for topology-mode: Auto. Only hints deliver that plan.
 	TakeOverAuto bool
+	// GroupsByDefault delivers plans by groups where neither the Service nor a policy names a delivery.
+	GroupsByDefault bool
 	// GroupSize is the number of endpoints to fill a group with.
 	GroupSize int
 	// ShrinkGrace is how long zones keep endpoints that a new plan takes from them.
 	ShrinkGrace time.Duration
 	// WithoutGroups and WithoutHints switch a way of delivery off.
 	WithoutGroups, WithoutHints bool
+	// WithoutRouting says that the controller routes no Services. Decisions do not depend on it.
+	WithoutRouting bool
 }
 
-// TakesOverAuto reports whether Vicinity plans for topology-mode: Auto. Only hints deliver that plan.
-func (s *Settings) TakesOverAuto() bool { return s.TakeOverAuto && !s.WithoutHints }
+// Options returns the options of requests that are settings. A delivery that is switched off changes no request.
+func (s *Settings) Options() intent.Options {
+	return intent.Options{TakeOverAuto: s.TakeOverAuto && !s.WithoutHints, GroupsByDefault: s.GroupsByDefault && !s.WithoutGroups}
+}
 
 // DefaultShrinkGrace is the default of Settings.ShrinkGrace.
 const DefaultShrinkGrace = 10 * time.Second

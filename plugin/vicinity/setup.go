@@ -61,22 +61,27 @@ func setup(c *caddy.Controller) error {
 	if err != nil {
 		return plugin.Error(pluginName, err)
 	}
-	v.cluster.unlisted.Store(1) // until the watches start
 	startups.stopDropped()
 	start := startups.of(c)
+	common := start.clusterOf(o)
+	v.cluster = common.cluster
 	first := false
 	c.OnFirstStartup(func() error { first = true; return nil })
 	c.OnStartup(func() error {
 		warnOfZones(v.zones, zonesOf(dnsserver.GetConfig(c).Handler("kubernetes")))
-		w, err := startWatching(config, v.cluster)
-		if err != nil {
-			return plugin.Error(pluginName, err)
+		start.onStop(func() { v.stopped.Store(true) })
+		if !common.watched {
+			w, err := startWatching(config, common.cluster)
+			if err != nil {
+				return plugin.Error(pluginName, err)
+			}
+			common.watched = true
+			start.onStop(w.stop)
 		}
-		start.onStop(func() { w.stop(); v.stopped.Store(true) })
 		switch limit := max(o.startupTimeout, defaultStartupTimeout); {
-		case first && !w.await(o.startupTimeout):
+		case first && !common.await(o.startupTimeout):
 			log.Warning("Starting without knowing Services and nodes: until the API server answers, names of Services fail with SERVFAIL")
-		case !first && !w.await(limit):
+		case !first && !common.await(limit):
 			start.stop()
 			return plugin.Error(pluginName, fmt.Errorf("the API server did not list all resources within %s, so the server keeps its previous Corefile: "+
 				"fix the errors logged before this one, or raise startup_timeout; the server reads the Corefile again when it changes", limit))
@@ -268,10 +273,31 @@ type registry struct {
 	all []*startup
 }
 
-// startup has the functions that stop the watches of one server. The storage of the server's instance has it.
+// startup has the clusters that the blocks of one server watch, and the functions that stop the watches. The storage of the
+// server's instance has it.
 type startup struct {
-	mu    sync.Mutex
-	stops []func()
+	mu       sync.Mutex
+	stops    []func()
+	clusters map[apiServer]*sharedCluster
+}
+
+// apiServer has the settings that choose an API server and its user.
+type apiServer struct{ kubeconfig, context, endpoint, tls string }
+
+// sharedCluster is the cluster of all blocks with one API server: each block of its own would hold all objects again.
+type sharedCluster struct {
+	*cluster
+	watched bool // caddy starts the blocks one after another
+}
+
+func (s *startup) clusterOf(o *options) *sharedCluster {
+	from := apiServer{o.kubeconfig, o.context, o.endpoint, strings.Join(o.tls, " ")}
+	if s.clusters[from] == nil {
+		common := &sharedCluster{cluster: newCluster()}
+		common.unlisted.Store(1) // until the watches start
+		s.clusters[from] = common
+	}
+	return s.clusters[from]
 }
 
 type startupKey struct{}
@@ -281,7 +307,7 @@ func (r *registry) of(c *caddy.Controller) *startup {
 	if s, ok := c.Get(startupKey{}).(*startup); ok {
 		return s
 	}
-	s := &startup{}
+	s := &startup{clusters: map[apiServer]*sharedCluster{}}
 	c.Set(startupKey{}, s)
 	r.mu.Lock()
 	defer r.mu.Unlock()

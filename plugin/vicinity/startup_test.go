@@ -16,6 +16,7 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin"
 	_ "github.com/coredns/coredns/plugin/ready"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // stumble is a plugin whose server does not start.
@@ -28,15 +29,20 @@ func init() {
 	})
 }
 
-// lister is an API server with empty lists of Kubernetes' resources, and none of Vicinity's.
+// lister is an API server with nodes and an empty list of EndpointSlices, and without Vicinity's resources.
 type lister struct {
 	*httptest.Server
 	forbids atomic.Bool
 	watches atomic.Int32 // under way
 }
 
-func newLister(t *testing.T) *lister {
+// newLister has this number of nodes.
+func newLister(t *testing.T, nodes int) *lister {
 	l := &lister{}
+	items := map[string]string{}
+	for i := range nodes {
+		items["/api/v1/nodes"] += fmt.Sprintf(`,{"metadata":{"name":"node-%d"}}`, i)
+	}
 	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind, found := map[string]string{
 			"/api/v1/nodes": `"v1","kind":"NodeList"`, "/apis/discovery.k8s.io/v1/endpointslices": `"discovery.k8s.io/v1","kind":"EndpointSliceList"`,
@@ -56,7 +62,7 @@ func newLister(t *testing.T) *lister {
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		default:
-			fmt.Fprintf(w, `{"apiVersion":%s,"metadata":{"resourceVersion":"1"},"items":[]}`, kind)
+			fmt.Fprintf(w, `{"apiVersion":%s,"metadata":{"resourceVersion":"1"},"items":[%s]}`, kind, strings.TrimPrefix(items[r.URL.Path], ","))
 		}
 	}))
 	t.Cleanup(l.Close)
@@ -78,7 +84,7 @@ func TestReload(t *testing.T) {
 	t.Cleanup(func() { dnsserver.Directives = before })
 	dnsserver.Directives = []string{"ready", pluginName, stumble}
 	caddy.Quiet, dnsserver.Quiet = true, true
-	api := newLister(t)
+	api := newLister(t, 0)
 	ready := freeAddress(t)
 	_, port, _ := net.SplitHostPort(freeAddress(t))
 	corefile := func(lines ...string) caddy.Input {
@@ -149,7 +155,7 @@ func TestFirstStart(t *testing.T) {
 	t.Cleanup(func() { dnsserver.Directives = before })
 	dnsserver.Directives = []string{pluginName}
 	caddy.Quiet, dnsserver.Quiet = true, true
-	api := newLister(t)
+	api := newLister(t, 0)
 	api.forbids.Store(true)
 	contents := "cluster.local:0 {\nvicinity {\nendpoint " + api.URL + "\nstartup_timeout 10ms\n}\n}\n"
 	instance, err := caddy.Start(caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(contents), ServerTypeName: "dns"})
@@ -159,6 +165,37 @@ func TestFirstStart(t *testing.T) {
 	instance.ShutdownCallbacks()
 	if err := instance.Stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Blocks with one API server watch and hold its objects once. The metric counts all objects that the program holds.
+func TestBlocksShareObjects(t *testing.T) {
+	before := dnsserver.Directives
+	t.Cleanup(func() { dnsserver.Directives = before })
+	dnsserver.Directives = []string{pluginName}
+	caddy.Quiet, dnsserver.Quiet = true, true
+	one, other := newLister(t, 1), newLister(t, 2)
+	var corefile strings.Builder
+	for i, api := range []*lister{one, other, one} {
+		fmt.Fprintf(&corefile, "cluster-%d.local:0 {\nvicinity {\nendpoint %s\nstartup_timeout 1m\n}\n}\n", i, api.URL)
+	}
+	instance, err := caddy.Start(caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(corefile.String()), ServerTypeName: "dns"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one.awaitWatches(t, 2)
+	other.awaitWatches(t, 2)
+	nodes := objectCount.WithLabelValues(resourceNodes)
+	if got := testutil.ToFloat64(nodes); got != 3 {
+		t.Errorf("the metric counts %v nodes, want 3", got)
+	}
+	instance.ShutdownCallbacks()
+	if err := instance.Stop(); err != nil {
+		t.Error(err)
+	}
+	one.awaitWatches(t, 0)
+	if got := testutil.ToFloat64(nodes); got != 0 {
+		t.Errorf("the metric counts %v nodes after the end, want 0", got)
 	}
 }
 

@@ -78,10 +78,10 @@ func (w *watches) stop() {
 }
 
 // await waits until all resources are listed, and reports whether they are within a limit.
-func (w *watches) await(limit time.Duration) bool {
+func (c *cluster) await(limit time.Duration) bool {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(limit); !w.cluster.isSynced(); <-tick.C {
+	for end := time.Now().Add(limit); !c.isSynced(); <-tick.C {
 		if time.Now().After(end) {
 			return false
 		}
@@ -115,7 +115,11 @@ func follow[T apiObject](ctx context.Context, w *watches, f *followed[T]) {
 		Replace: f.replace,
 	}
 	reflector := watcher.Reflector("vicinity/"+f.resource, source, store, cache.ReflectorOptions{})
-	w.running.Go(func() { reflector.RunWithContext(ctx) })
+	w.running.Go(func() {
+		reflector.RunWithContext(ctx)
+		clear(f.known)
+		f.count()
+	})
 }
 
 // followed is a watched resource. It keeps only names, to find the objects that a new list lacks.
@@ -129,8 +133,9 @@ type followed[T apiObject] struct {
 	forget   func(objectKey)
 	service  func(T) string // the Service of an object, nil for objects without a Service
 
-	known  map[objectName]objectKey
-	synced func()
+	known   map[objectName]objectKey
+	counted int // of known, in objectCount
+	synced  func()
 }
 
 type objectName struct {
@@ -185,6 +190,8 @@ func (f *followed[T]) replace(list []T, _ string) {
 	f.synced()
 }
 
+// count adds the change to the sum of all servers of this program. During a reload there are two.
 func (f *followed[T]) count() {
-	objectCount.WithLabelValues(f.resource).Set(float64(len(f.known)))
+	objectCount.WithLabelValues(f.resource).Add(float64(len(f.known) - f.counted))
+	f.counted = len(f.known)
 }

@@ -147,30 +147,76 @@ capabilities:
 {{- if $set -}}true{{- end -}}
 {{- end -}}
 
-{{/* The installed features: each is empty or "true". */}}
+{{/*
+Gives each switch that is null the value of the profile. Templates share their values, so one that reads a switch first
+includes this or one of the features below.
+*/}}
+{{- define "vicinity.switches" -}}
+{{- if not (hasKey .Values "releasesPods") -}}
+{{- $_ := set .Values "releasesPods" (eq (toString (get .Values.rollouts "enabled")) "false") -}}
+{{- $pacing := kindIs "bool" (get .Values.rollouts "pacing") -}}
+{{- range $switch, $profiles := dict
+      "routing.enabled" (list "routing" "names" "all")
+      "routing.hints.enabled" (list "routing" "disruption" "all")
+      "proxy.enabled" (list "all")
+      "dns.enabled" (list "names" "all")
+      "locators.enabled" (list "names" "all")
+      "disruption.enabled" (list "disruption" "all")
+      "rollouts.enabled" (list "disruption" "all")
+      "rollouts.scaleDown" (list "disruption" "all")
+      "rollouts.pacing" (list "disruption" "all")
+      "rollouts.ordinals" (list "disruption" "all") -}}
+{{- $path := splitList "." $switch -}}
+{{- $group := $.Values -}}
+{{- range initial $path -}}
+{{- $group = get $group . -}}
+{{- end -}}
+{{- if not (kindIs "bool" (get $group (last $path))) -}}
+{{- $_ := set $group (last $path) (has (default "routing" $.Values.profile) $profiles) -}}
+{{- end -}}
+{{- end -}}
+{{- if not $pacing -}}
+{{- /* A profile needs no budgets that the user switched off. */ -}}
+{{- $_ := set .Values.rollouts "pacing" (and .Values.rollouts.pacing .Values.disruption.enabled) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether a controller is installed. This and the features below are empty or "true". */}}
+{{- define "vicinity.runs" -}}
+{{- include "vicinity.switches" . -}}
+{{- if or .Values.routing.enabled .Values.locators.enabled .Values.disruption.enabled .Values.rollouts.enabled .Values.rollouts.scaleDown .Values.rollouts.ordinals -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether the controller takes the scheduling gate from waiting pods: after users set rollouts.enabled to false. */}}
+{{- define "vicinity.releasesPods" -}}
+{{- if and (include "vicinity.runs" .) .Values.releasesPods -}}true{{- end -}}
+{{- end -}}
+
 {{- define "vicinity.keepsHints" -}}
-{{- if and .Values.routing.enabled .Values.routing.hints.enabled .Values.webhooks.endpointSlices.enabled -}}true{{- end -}}
+{{- if and (include "vicinity.runs" .) .Values.routing.enabled .Values.routing.hints.enabled .Values.webhooks.endpointSlices.enabled -}}true{{- end -}}
 {{- end -}}
 
 {{- define "vicinity.answersRequests" -}}
-{{- if and .Values.routing.enabled .Values.disruption.enabled .Values.disruption.evictionRequests -}}true{{- end -}}
+{{- if and (include "vicinity.runs" .) .Values.disruption.enabled .Values.disruption.evictionRequests -}}true{{- end -}}
 {{- end -}}
 
 {{- define "vicinity.holdsEvictions" -}}
-{{- if and .Values.routing.enabled .Values.disruption.enabled -}}true{{- end -}}
+{{- if and (include "vicinity.runs" .) .Values.disruption.enabled -}}true{{- end -}}
 {{- end -}}
 
 {{/* Whether budgets limit scale-downs. */}}
 {{- define "vicinity.paces" -}}
+{{- include "vicinity.switches" . -}}
 {{- if and .Values.rollouts.pacing (not .Values.disruption.enabled) -}}
 {{- fail "rollouts.pacing: true is not allowed without disruption.enabled; without budgets nothing limits scale-downs" -}}
 {{- end -}}
-{{- if and .Values.routing.enabled .Values.rollouts.pacing -}}true{{- end -}}
+{{- if .Values.rollouts.pacing -}}true{{- end -}}
 {{- end -}}
 
 {{/* Whether the ordinals of StatefulSets alternate between failure domains. */}}
 {{- define "vicinity.spreadsOrdinals" -}}
-{{- if and .Values.routing.enabled .Values.rollouts.ordinals -}}true{{- end -}}
+{{- if and (include "vicinity.runs" .) .Values.rollouts.ordinals -}}true{{- end -}}
 {{- end -}}
 
 {{- define "vicinity.mutates" -}}
@@ -178,7 +224,7 @@ capabilities:
 {{- end -}}
 
 {{- define "vicinity.validates" -}}
-{{- if and .Values.routing.enabled (or .Values.webhooks.services.enabled .Values.webhooks.policies.enabled .Values.disruption.enabled) -}}true{{- end -}}
+{{- if or (include "vicinity.holdsEvictions" .) (and .Values.routing.enabled (or .Values.webhooks.services.enabled .Values.webhooks.policies.enabled)) -}}true{{- end -}}
 {{- end -}}
 
 {{- define "vicinity.admits" -}}

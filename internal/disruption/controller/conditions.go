@@ -28,6 +28,7 @@ const (
 	reasonSufficientPods   = "SufficientPods"
 	reasonInsufficientPods = "InsufficientPods"
 	reasonNoPods           = "NoPods"
+	reasonDomainsFree      = "DomainsFree"
 	reasonInvalid          = coverage.ReasonInvalid
 	reasonGlassBroken      = "BreakGlass"
 	reasonBlocked          = "Blocked"
@@ -159,6 +160,8 @@ func (j *judge) allowed() metav1.Condition {
 		found.Message = "The spec is invalid, so no pod that the selector matches may be evicted. The condition Valid says what to correct."
 	case m.Expected == 0:
 		found.Reason, found.Message = reasonNoPods, "The budget expects no pods."
+	case len(j.report.State.Budget.Free) > 0:
+		found.Reason, found.Message = reasonDomainsFree, j.report.State.Budget.OnlyFree()
 	case m.Allowed > 0:
 		found.Reason, found.Message = reasonSufficientPods, "Pods may be evicted."
 	default:
@@ -218,8 +221,8 @@ func (j *judge) deletesDirectly() metav1.Condition {
 	}
 	found := metav1.Condition{Type: v1alpha1.ConditionDeletesDirectly}
 	found.Status, found.Reason = metav1.ConditionTrue, reasonRollingUpdate
-	found.Message = fmt.Sprintf("Rollouts and scale-downs of %s delete pods without asking this budget. To stay within it: %s; scale down in steps while disruptionsAllowed is above 0.",
-		plaintext.FirstOf(names, 5), strings.Join(ways, "; "))
+	found.Message = fmt.Sprintf("Evictions ask this budget. Rollouts and scale-downs of %s do not: they delete pods. To stay within it: %s; scale down in steps while disruptionsAllowed is above 0. \"vicinity rollout adopt -n %s\" prints how to update them by domain.",
+		plaintext.FirstOf(names, 5), strings.Join(ways, "; "), j.report.World.Budget.Namespace)
 	return found
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/disruption/coverage"
 )
 
 const status = "status budget web"
@@ -175,6 +176,43 @@ func TestEventsOfInvalidSpecs(t *testing.T) {
 	if v := w.r.memory.budgets(); len(v) != 0 {
 		t.Errorf("%d budgets are remembered", len(v))
 	}
+}
+
+// A budget that frees one zone after another is not blocked, however long that takes.
+func TestBudgetWithAFreeZoneIsNotBlocked(t *testing.T) {
+	b := perZone("web", 0)
+	b.Spec.NodeSelectorTerm.MatchExpressions = append(b.Spec.NodeSelectorTerm.MatchExpressions, v1alpha1.NodeSelectorRequirement{
+		Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"a"},
+	})
+	w := newWorld(t, append(aShop(), b)...)
+	w.label(shop, marks)
+	w.sync("web", status)
+	w.expectEvents("Normal BudgetEnforced", "Warning OwnersDeleteDirectly")
+	free := func(zone string) {
+		change(w, w.budget("web"), func(b *v1alpha1.TopologyDisruptionBudget) {
+			b.Spec.NodeSelectorTerm.MatchExpressions[1].Values = []string{zone}
+			b.Generation++
+		})
+		w.sync("web", status)
+	}
+	for _, zone := range []string{"a", "b"} {
+		free(zone)
+		for condition, reason := range map[string]string{v1alpha1.ConditionSatisfiable: coverage.ReasonSatisfiable, v1alpha1.ConditionDisruptionAllowed: reasonDomainsFree} {
+			if message := w.says("web", condition, metav1.ConditionTrue, reason); !strings.Contains(message, `Only pods of zone "`+zone+`" may be evicted now.`) {
+				t.Errorf("the message of %s is %q", condition, message)
+			}
+		}
+		w.clock.SetTime(w.clock.Now().Add(2 * time.Hour))
+		w.sync("web")
+		w.expectEvents()
+		if since := blockedSince(w.budget("web")); !since.IsZero() {
+			t.Errorf("it counts as blocked since %s", since)
+		}
+	}
+	free("typo")
+	w.says("web", v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonBlocked)
+	w.says("web", v1alpha1.ConditionDisruptionAllowed, metav1.ConditionFalse, reasonInsufficientPods)
+	w.expectEvents("Warning BudgetNotSatisfiable")
 }
 
 // A budget without pods is not blocked.

@@ -97,7 +97,7 @@ func TestAgainstKubernetes(t *testing.T) {
 	}
 	c.awaitAllowedByPDBs(3)
 
-	// What a Deployment has that the budget does not see, and autoscalers do not like.
+	// A Deployment that deletes pods past the budget, with spread constraints that autoscalers handle badly.
 	c.Make(shop, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: next}, spec: {replicas: 1, strategy: {type: Recreate}, selector: {matchLabels: {app: web, next: "true"}}, template: {
   metadata: {labels: {app: web, next: "true"}}, spec: {containers: [{name: web, image: web}],
   topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}]}}}}`)
@@ -110,7 +110,7 @@ func TestAgainstKubernetes(t *testing.T) {
 	}
 	c.awaitBudget("that no pod of the Deployment is missing", func(b *v1alpha1.TopologyDisruptionBudget) bool { return b.Status.DisruptionsAllowed == 6 })
 
-	// Who takes the label off has it put back, and what a pod costs, both budgets see.
+	// The controller puts a removed label back, and both budgets count an unready pod.
 	if err := c.objects.Patch(t.Context(), namespace(shop), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"vicinity.dev/disruption-budgets":null}}}`))); err != nil {
 		t.Fatal(err)
 	}

@@ -116,9 +116,12 @@ func (f *finder) noNodes() {
 	f.add(ReasonNoNodes, "%s", message)
 }
 
-// blocked reports pods that can never be evicted, even if all are healthy.
+// blocked reports pods that can never be evicted, even if all are healthy. If other domains are free, that is intended.
 func (f *finder) blocked() {
 	b := f.state.Budget
+	if len(b.Free) > 0 {
+		return
+	}
 	for _, limit := range []struct {
 		name string
 		none bool
@@ -170,7 +173,7 @@ func (f *finder) name(group, domain string) string {
 
 func isNone(amount *disruption.Amount) bool { return amount != nil && amount.Value == 0 }
 
-// uncovered reports pods on nodes outside the budget.
+// uncovered reports pods on nodes outside the budget, and free domains.
 func (f *finder) uncovered() {
 	if f.term.All() {
 		return
@@ -200,6 +203,9 @@ func (f *finder) uncovered() {
 	if lacking > 0 {
 		f.add(ReasonNodeWithoutKey, "%s not covered, because the nodes lack the label %s: %s.", plaintext.Count(int64(lacking), "pod is", "pods are"),
 			strings.Join(slices.Sorted(maps.Keys(keys)), ", "), plaintext.FirstOf(slices.Sorted(maps.Keys(lackingNodes)), mostNamed))
+	}
+	if text := f.state.Budget.OnlyFree(); text != "" {
+		f.note("%s", text)
 	}
 	if outside > 0 {
 		f.note("%s not covered, because spec.nodeSelectorTerm leaves out the nodes.", plaintext.Count(int64(outside), "pod is", "pods are"))

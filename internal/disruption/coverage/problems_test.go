@@ -51,6 +51,15 @@ func TestProblems(t *testing.T) {
 		},
 		{"nothing may go", in("a").budget(func(s *spec) { s.MaxUnavailable = amount("0%") }), metav1.ConditionFalse, ReasonBlocked, "spec.maxUnavailable is 0, so no healthy pod can ever be evicted. Raise it."},
 		{
+			"one zone after another", in("a", "b", "c").pods(nil, "a-1", "b-1").budget(frees("a")), metav1.ConditionTrue, ReasonSatisfiable,
+			`Only pods of zone "a" may be evicted now. To free another zone: "vicinity budget advance web -n shop --to ZONE". 1 pod is not covered, because spec.nodeSelectorTerm leaves out the nodes.`,
+		},
+		{
+			"a free zone and a node without a zone", withLost(in("a", "b")).pods(nil, "lost").budget(frees("a")), metav1.ConditionFalse, ReasonNodeWithoutKey,
+			"1 pod is not covered, because the nodes lack the label " + zone + ": lost. Only pods of zone",
+		},
+		{"no zone is free", in("a", "b").budget(frees("typo")), metav1.ConditionFalse, ReasonBlocked, "spec.maxUnavailable is 0, so no healthy pod can ever be evicted."},
+		{
 			"no node has the key", in("a", "b").pods(nil, "a-1").budget(func(s *spec) { s.NodeSelectorTerm = expressions("example.com/rack Exists") }), metav1.ConditionFalse, ReasonNoNodes,
 			"spec.nodeSelectorTerm matches none of the 4 nodes, so no pod is covered. 4 nodes are without the label example.com/rack. 1 pod is not covered, because the nodes lack the label example.com/rack: a-1.",
 		},
@@ -77,6 +86,13 @@ func TestProblems(t *testing.T) {
 				t.Errorf("%+v", found[0])
 			}
 		})
+	}
+}
+
+// frees leaves one zone out, and protects all pods elsewhere.
+func frees(free string) func(*spec) {
+	return func(s *spec) {
+		s.MaxUnavailable, s.NodeSelectorTerm = amount("0"), expressions(zone+" NotIn "+free+"; "+zone+" Exists")
 	}
 }
 

@@ -3,6 +3,7 @@ package coverage
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -18,6 +19,9 @@ import (
 // StateOf makes the input of decisions from the objects of a budget.
 func StateOf(w World) disruption.State {
 	budget, term := BudgetOf(w.Budget)
+	if isNone(budget.MaxUnavailable) {
+		budget.Free, budget.Advances = term.LeftOut(maps.Values(w.Nodes)), len(term.exclusions()) == 1
+	}
 	selector, groupBy := Selector(w.Budget), w.Budget.Spec.GroupBy
 	owners := findOwners(w, selector, groupBy)
 	places := newPlaces(term, w.Nodes)

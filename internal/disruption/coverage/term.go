@@ -2,6 +2,8 @@ package coverage
 
 import (
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -84,14 +86,35 @@ func (t *Term) Domain(node map[string]string) (domain string, covered bool) {
 			return "", false
 		}
 	}
-	if len(t.keys) == 1 {
-		return of.Get(t.keys[0]), true
+	return of.domain(t.keys), true
+}
+
+// exclusions returns the key of each expression with NotIn about a domain.
+func (t *Term) exclusions() (keys []string) {
+	for i := range t.requirements {
+		if r := &t.requirements[i]; r.Operator() == selection.NotIn && (len(t.keys) == 0 || slices.Contains(t.keys, r.Key())) {
+			keys = append(keys, r.Key())
+		}
 	}
-	values := make([]string, len(t.keys))
-	for i, key := range t.keys {
-		values[i] = of.Get(key)
+	return keys
+}
+
+// LeftOut lists the domains of nodes that an expression about a key leaves out. A term without keys leaves out the values of its
+// expressions with NotIn.
+func (t *Term) LeftOut(nodes iter.Seq[*corev1.Node]) []string {
+	keys := t.keys
+	if len(keys) == 0 {
+		keys = slices.Compact(slices.Sorted(slices.Values(t.exclusions())))
 	}
-	return strings.Join(values, "/"), true // no value of a label has a slash
+	found := map[string]bool{}
+	for node := range nodes {
+		of := nodeLabels(node.Labels)
+		isIn := !slices.ContainsFunc(keys, func(key string) bool { return !of.Has(key) })
+		if isIn && slices.ContainsFunc(t.requirements, func(r labels.Requirement) bool { return slices.Contains(keys, r.Key()) && !r.Matches(of) }) {
+			found[of.domain(keys)] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // Missing lists the keys that a node lacks.
@@ -126,6 +149,18 @@ func (l nodeLabels) Lookup(key string) (value string, found bool) {
 func (l nodeLabels) Has(key string) bool {
 	_, found := l.Lookup(key)
 	return found
+}
+
+// domain joins the values of keys. No value of a label has a slash.
+func (l nodeLabels) domain(keys []string) string {
+	if len(keys) == 1 {
+		return l.Get(keys[0])
+	}
+	values := make([]string, len(keys))
+	for i, key := range keys {
+		values[i] = l.Get(key)
+	}
+	return strings.Join(values, "/")
 }
 
 // Get implements labels.Labels.

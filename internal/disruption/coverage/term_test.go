@@ -84,6 +84,30 @@ func TestTermWithoutExpressionsIsAllNodes(t *testing.T) {
 	}
 }
 
+func TestTermLeavesOutDomains(t *testing.T) {
+	w := in("a", "b", "c")
+	for _, name := range []string{"a-1", "b-1", "c-1"} {
+		w.Nodes[name].Labels["pool"] = "web"
+	}
+	w.node("old", map[string]string{betaZone: "d"})
+	w.node("nowhere", map[string]string{"pool": "web"})
+	for term, want := range map[string]string{
+		zone + " Exists":                                    "",
+		zone + " NotIn a; " + zone + " Exists":              "a",
+		betaZone + " NotIn a,d; " + betaZone + " Exists":    "a d",
+		zone + " In b,c; " + zone + " Exists":               "a",
+		zone + " NotIn typo; " + zone + " Exists":           "",
+		zone + " NotIn a":                                   "a",
+		zone + " In b,c":                                    "",
+		"pool In web; " + zone + " Exists":                  "", // a zone without such nodes may need another pool, and is no intention
+		zone + " NotIn a; " + zone + " Exists; pool Exists": "a/web",
+	} {
+		if got := strings.Join(mustRead(t, term).LeftOut(maps.Values(w.Nodes)), " "); got != want {
+			t.Errorf("%s leaves out %q, want %q", term, got, want)
+		}
+	}
+}
+
 // randomTerm draws valid expressions.
 func randomTerm(t *rapid.T, keys []string) *v1alpha1.NodeSelectorTerm {
 	term := new(v1alpha1.NodeSelectorTerm)

@@ -13,9 +13,9 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// ControlledPods lists the pods of a namespace that a selector matches and an object controls, at least as new as the API server has
-// them now. The caller must not change them.
-func (l *Ledger) ControlledPods(ctx context.Context, namespace string, selector labels.Selector, owner types.UID) ([]*corev1.Pod, error) {
+// Pods lists the pods of a namespace that a selector matches, at least as new as the API server has them now. The caller must not change
+// them.
+func (l *Ledger) Pods(ctx context.Context, namespace string, selector labels.Selector) ([]*corev1.Pod, error) {
 	if err := l.Synced(nil); err != nil {
 		return nil, err
 	}
@@ -34,10 +34,6 @@ func (l *Ledger) ControlledPods(ctx context.Context, namespace string, selector 
 	var pods []*corev1.Pod
 	for i := range live.Items {
 		read := &live.Items[i]
-		controller := metav1.GetControllerOfNoCopy(read)
-		if controller == nil || controller.UID != owner {
-			continue
-		}
 		if pod := l.world.pod(client.ObjectKeyFromObject(read)); pod != nil && pod.UID == read.UID {
 			pods = append(pods, pod)
 		}

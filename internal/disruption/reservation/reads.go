@@ -7,19 +7,18 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/internal/disruption/coverage"
+	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
 // nodeTrust is how long a live read of a node counts.
@@ -109,13 +108,7 @@ func (s *scales) read(ctx context.Context, namespace string, ref coverage.Ref) (
 	owner.SetKind(ref.Kind)
 	owner.SetNamespace(namespace)
 	owner.SetName(ref.Name)
-	// The client has no typed subresource for objects of any kind.
-	read := &unstructured.Unstructured{}
-	err := s.client.SubResource("scale").Get(ctx, owner, read)
-	var scale autoscalingv1.Scale
-	if err == nil {
-		err = runtime.DefaultUnstructuredConverter.FromUnstructured(read.Object, &scale)
-	}
+	scale, err := shell.Scale(ctx, s.client, owner)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err), apierrors.IsMethodNotSupported(err):
 		// The owner is gone, or its kind has no such subresource.

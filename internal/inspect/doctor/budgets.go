@@ -23,6 +23,10 @@ func (e *examination) checkBudgets() {
 	templates := e.templates()
 	for _, budget := range e.Budgets {
 		object := objectOf("TopologyDisruptionBudget", budget)
+		if e.isOff(ValueDisruption) {
+			e.checkPart(ValueDisruption, object, "asks to limit evictions")
+			continue // its status is out of date
+		}
 		next := "kubectl describe tdb " + budget.Name + object.at()
 		current := budget.Status.ObservedGeneration == budget.Generation
 		conditionIs := func(kind string, status metav1.ConditionStatus) (message, reason string, is bool) {
@@ -43,7 +47,7 @@ func (e *examination) checkBudgets() {
 			e.add(budgetGlassBroken, object, fmt.Sprintf("%s: %s.", object, message), next)
 		}
 		message, reason, is := conditionIs(v1alpha1.ConditionSatisfiable, metav1.ConditionFalse)
-		switch never := neverAllows(&budget.Spec); {
+		switch never := e.neverAllows(budget); {
 		case is && reason == coverage.ReasonBlocked:
 			e.add(budgetBlocks, object, fmt.Sprintf("%s: %s.", object, message), next)
 		case never != "":
@@ -58,9 +62,15 @@ func (e *examination) checkBudgets() {
 	}
 }
 
-// neverAllows returns the field of a spec that allows no eviction, whatever pods there are. It is empty for most specs.
-func neverAllows(spec *v1alpha1.TopologyDisruptionBudgetSpec) string {
+// neverAllows returns the field of a budget that allows no eviction, whatever pods there are. It is empty for most budgets, and for
+// budgets that free one domain after another.
+func (e *examination) neverAllows(budget *v1alpha1.TopologyDisruptionBudget) string {
+	spec := &budget.Spec
+	_, term := coverage.BudgetOf(budget)
+	isFreeing := !term.All() && !e.knows(SourceNodes) || len(term.LeftOut(slices.Values(e.Nodes))) > 0
 	switch {
+	case isNothing(spec.MaxUnavailable) && isFreeing:
+		return ""
 	case isNothing(spec.MaxUnavailable):
 		return "spec.maxUnavailable is 0"
 	case isNothing(spec.MaxUnavailableTotal):

@@ -47,6 +47,7 @@ const (
 	runbookEvictions = "docs/runbooks/evictions-fail.md#what-to-do"
 	runbookRefused   = "docs/runbooks/write-refused.md#what-to-do"
 	runbookNames     = "docs/runbooks/location-unknown.md#what-to-do"
+	runbookRollout   = "docs/runbooks/rollout-failed.md#what-to-do"
 )
 
 // check is a kind of finding by its place in the catalogue.
@@ -84,9 +85,10 @@ var (
 	kubeProxyIPVS         = define("kube-proxy-ipvs", Notice, "kube-proxy in the mode `ipvs`", "It follows hints, but kube-proxy 1.37 says that the mode is deprecated, off by default in 1.40 and removed in 1.43.", runbookVersions)
 
 	controllerNotReady   = define("controller-not-ready", Problem, "a vicinity-controller without a ready pod", "Nothing is written: plans do not follow pods, webhooks do not answer, and evictions under budgets and paced scale-downs are refused.", runbookDown)
-	controllersMany      = define("controllers-many", Problem, "a second vicinity-controller", "Two controllers write the same hints and groups, and undo each other's work.", runbookVersions)
+	controllersMany      = define("controllers-many", Problem, "a second vicinity-controller", "Two controllers undo each other's work: both write hints and groups, and one without PodLocators deletes those of the other.", runbookVersions)
 	leaderMissing        = define("leader-missing", Problem, "the Lease of vicinity-controller, if no pod holds or renews it", "No controller writes: plans and budgets do not follow pods.", runbookDown)
 	nameServerNotReady   = define("dns-not-ready", Problem, "a vicinity-dns without a ready pod", "Queries to it are not answered.", runbookNames)
+	clientsNotLocated    = define("clients-not-located", Warning, "pods that vicinity-dns does not locate, or locates on a wrong node, by their addresses", "Headless Services with hard keys resolve to nothing for these clients, and others to far endpoints.", runbookNames)
 	controllerShort      = define("controller-short", Warning, "a vicinity-controller with fewer ready pods than it should have", "When the last pod fails, nothing is written, and evictions under budgets and paced scale-downs are refused.", runbookDown)
 	versionsDiffer       = define("versions-differ", Warning, "a vicinity-proxy or vicinity-dns of another version than vicinity-controller", "One part may not understand what the other writes.", runbookVersions)
 	programVersionDiffer = define("program-version-differs", Notice, "a vicinity-controller of another version than this program", "CRDs are not compared, and other findings may not fit that version.", runbookVersions)
@@ -107,6 +109,7 @@ var (
 	proxyLeaseMissing = define("proxy-lease-missing", Problem, "a ready node that should run vicinity-proxy and has no Lease of it", "vicinity-proxy does not run there or has programmed nothing, and every hand-over waits for it.", runbookProxy)
 	proxyLeaseStale   = define("proxy-lease-stale", Problem, "a Lease of a node's vicinity-proxy that was not renewed for 45 s", "The node does not follow changes: its connections may go to pods that are gone.", runbookProxy)
 	proxyProbeFails   = define("proxy-probe-fails", Problem, "a Lease of a node's vicinity-proxy with a failed probe", "Packets of the node do not come through the rules: handed-over Services may not work there, and no hand-over ends.", runbookProxy)
+	proxyTaintStays   = define("proxy-taint-stays", Problem, "a ready node that still has the taint `vicinity.dev/proxy-not-ready` 5 minutes after it joined", "Pods that do not tolerate the taint do not start on the node.", runbookProxy)
 	proxyNotReady     = define("proxy-not-ready", Warning, "a vicinity-proxy that is not available on some nodes", "These nodes keep their old rules, and every hand-over waits for them.", runbookProxy)
 	proxyLeavesOut    = define("proxy-leaves-services-out", Warning, "a Lease of a node's vicinity-proxy that names Services", "The node cannot program all groups of these Services, so they are not handed over.", runbookProxy)
 
@@ -122,13 +125,20 @@ var (
 	serviceNotWritten        = define("service-not-written", Problem, "a Service whose condition says `NotWritten`", "Its traffic follows an old plan or none, because the API server refuses the writes of the controller.", runbookRefused)
 	serviceNeedsGroups       = define("service-needs-groups", Warning, "a Service whose condition says `NeedsGroups`", "Its request has no effect, because hints cannot express it.", runbookNear)
 	serviceAwaitsProxy       = define("service-awaits-proxy", Warning, "a Service that asks for vicinity-proxy, if that is not installed or has not served it for a minute", "Until vicinity-proxy serves it, the Service gets hints, or its request has no effect.", runbookProxy)
+	serviceNotOnWindows      = define("service-not-on-windows", Warning, "a Service that asks for vicinity-proxy, in a cluster with a Windows node", "vicinity-proxy needs Linux: pods on Windows nodes cannot reach the Service once it is handed over.", runbookProxy)
+	serviceHintsIgnored      = define("service-hints-ignored", Warning, "a Service whose hints a program ignores, though it follows those of other Services, or whose condition says `NotInForce`", "Clients on the nodes of the program use all endpoints.", runbookHints)
 	serviceLeftAlone         = define("service-left-alone", Warning, "a Service that asks for routing in a namespace that vicinity-controller ignores", "Its request has no effect.", runbookNear)
 	serviceNotRoutable       = define("service-not-routable", Warning, "a Service that asks for routing and has no possible plan", "Its request has no effect.", runbookNear)
 	servicePartIgnored       = define("service-part-ignored", Warning, "a Service with a setting that has no effect", "Its traffic does not follow all its settings.", runbookNear)
 	serviceMembersHidden     = define("service-members-hidden", Warning, "a headless Service that asks for near endpoints, and by which its members may find each other", "A member that does not see the others can lose its quorum or form its own cluster.", runbookMembers)
-	serviceWithoutController = define("service-without-controller", Warning, "a Service that asks for routing, without vicinity-controller", "Its request has no effect.", runbookNear)
+	serviceNamesUnserved     = define("service-names-unserved", Warning, "a headless Service that asks for near endpoints, while no client is known to ask a DNS server with the plugin vicinity", "Its names resolve to all endpoints.", runbookNames)
+	serviceWithoutController = define("service-without-controller", Warning, "a Service that asks for routing, without vicinity-controller or while `routing.enabled` is off", "Its request has no effect.", runbookNear)
+	serviceBypassed          = define("service-bypassed", Notice, "a Service that asks for routing, whose Ingress or route lacks the annotation for the cluster IP", "The controller of the Ingress or route chooses endpoints, so this traffic does not follow the plan.", runbookNear)
 	policyFaulty             = define("policy-faulty", Warning, "a RoutingPolicy or ClusterRoutingPolicy with a value that is not allowed", "A default is used in place of the value.", runbookNear)
 	policyMatchesNothing     = define("policy-matches-nothing", Warning, "a RoutingPolicy or ClusterRoutingPolicy that applies to no Service", "It has no effect.", runbookNear)
+
+	gateWithoutRollouts = define("gate-without-rollouts", Problem, "a Deployment with the scheduling gate `vicinity.dev/rollout` while `rollouts.enabled` is off", "Its new pods are never scheduled.", runbookRollout)
+	partOff             = define("part-off", Warning, "an object that needs a part of Vicinity that is off", "It has no effect.", runbookDown)
 
 	budgetInvalid       = define("budget-invalid", Problem, "a TopologyDisruptionBudget with an invalid spec", "No pod that its selector matches may be evicted until the spec is corrected.", runbookBudget)
 	budgetBlocks        = define("budget-blocks-for-ever", Problem, "a TopologyDisruptionBudget that allows no eviction even if all pods are healthy", "Drains, upgrades of nodes and autoscalers wait for ever.", runbookBudget)
@@ -157,7 +167,7 @@ var (
 	SourceNodeLeases   = source("leases in kube-node-lease", "whether the clocks of nodes are right")
 	SourceLeases       = source("leases of Vicinity", "whether a controller leads, and whether the proxies of nodes live")
 	SourceKubeSystem   = source("daemonsets in kube-system", "which kube-proxy there is")
-	SourceConfig       = source("configmaps of proxies in kube-system", "whether kube-proxy, Cilium or Antrea follow hints")
+	SourceConfig       = source("configmaps in kube-system", "whether kube-proxy, Cilium, Calico or Antrea follow hints, and which plugins CoreDNS has")
 	SourceDeployments  = source("deployments", "whether Vicinity is installed, and what it does for Services")
 	SourceDaemonSets   = source("daemonsets", "whether vicinity-proxy is installed")
 	SourceDefinitions  = source("customresourcedefinitions", "whether the CRDs have all fields")
@@ -171,9 +181,12 @@ var (
 	SourceGroups       = source("endpointgroups", "whether Services that vicinity-proxy serves have groups")
 	SourceNamespaces   = source("namespaces", "which namespaces ClusterRoutingPolicies select, and which have a label of Vicinity")
 	SourceBudgets      = source("topologydisruptionbudgets", "whether TopologyDisruptionBudgets block")
+	SourceRollouts     = source("domainrollouts", "whether DomainRollouts have an effect")
 	SourcePDBs         = source("poddisruptionbudgets", "whether PodDisruptionBudgets block")
+	SourceGateways     = source("ingresses and routes", "whether ingress and gateway controllers follow plans")
 	SourceStatefulSets = source("statefulsets", "which headless Services have members that find each other by them")
-	SourceWorkloads    = source("deployments of users", "which workloads budgets are for")
+	SourceWorkloads    = source("deployments of users", "which workloads budgets are for, and which need a part that is off")
+	SourceClients      = source("clients of the DNS server", "whether vicinity-dns locates its clients, and whether any ask it")
 	SourceLeftovers    = source("what an uninstall leaves", "whether an uninstall left anything")
 )
 

@@ -20,6 +20,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/consumer"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
@@ -39,12 +41,17 @@ type Reading struct {
 	NodeLeases, Leases []*coordinationv1.Lease
 
 	// Networks are other programs that serve Services.
-	Networks Networks
+	Networks consumer.Settings
+	// Corefile has those of the ConfigMaps coredns and node-local-dns, empty without any.
+	Corefile string
 
 	// Controllers, Proxies and NameServers are the parts of Vicinity. Controllers that are scaled to zero come last.
 	Controllers []Controller
 	Proxies     []*appsv1.DaemonSet
 	NameServers []*appsv1.Deployment
+	// Pods and Locators are those of all namespaces. They are read only if there are NameServers.
+	Pods     []*corev1.Pod
+	Locators []*v1alpha1.PodLocator
 	// Charts are the versions of this program's chart: of the packaged one, if the program is a release, and of the one
 	// in its sources.
 	Charts []string
@@ -62,13 +69,15 @@ type Reading struct {
 	Services []*corev1.Service
 	Policies []*v1alpha1.RoutingPolicy
 	Defaults []*v1alpha1.ClusterRoutingPolicy
+	Gateways inspect.Gateways
 	// Grouped are the Services that have EndpointGroups.
 	Grouped    map[types.NamespacedName]bool
 	Namespaces []*corev1.Namespace
 	Exclusion  intent.Exclusion
-	TakesAuto  bool
+	Settings   routing.Settings
 
 	Budgets      []*v1alpha1.TopologyDisruptionBudget
+	Rollouts     []*v1alpha1.DomainRollout
 	PDBs         []*policyv1.PodDisruptionBudget
 	Deployments  []*appsv1.Deployment
 	StatefulSets []*appsv1.StatefulSet
@@ -77,12 +86,16 @@ type Reading struct {
 	Leftovers map[string][]Object
 }
 
-// Controller is a Deployment of vicinity-controller with its flags for webhooks.
+// Controller is a Deployment of vicinity-controller with some of its flags.
 type Controller struct {
 	*appsv1.Deployment
 	// WebhookName is the name of its webhook configurations. Mutates and Validates say which it serves.
 	WebhookName        string
 	Mutates, Validates bool
+	// Off has the values of the chart whose parts it does not run. ReleasesPods says that it removes the scheduling gate
+	// of rollouts from pods.
+	Off          map[string]bool
+	ReleasesPods bool
 }
 
 // Home returns the namespace of Vicinity, empty if neither a controller nor a proxy is known.
@@ -136,7 +149,7 @@ type Finding struct {
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
 	Object   Object   `json:"object"`
-	// What says what is wrong in one sentence, and Why what follows.
+	// What states the fault in one sentence, and Why its consequence.
 	What string `json:"what"`
 	Why  string `json:"why"`
 	// Next is a command that shows more or solves the problem.
@@ -152,15 +165,18 @@ func Examine(r *Reading) *Report {
 	e.checkZones()
 	e.checkNetworks()
 	e.checkInstallation()
+	e.checkClients()
 	e.checkDefinitions()
 	e.checkWebhooks()
 	e.checkLeader()
 	e.checkProxies()
+	e.checkStartupTaints()
 	e.checkLeftovers()
 	e.checkServices()
 	e.checkPolicies()
 	e.checkBudgets()
 	e.checkPDBs()
+	e.checkParts()
 	e.checkClocks()
 	report := &Report{Cluster: e.cluster(), Findings: e.found, NotKnown: e.notKnown()}
 	if report.Findings == nil {
@@ -220,7 +236,7 @@ func (e *examination) isInstalled() bool { return len(e.Controllers) > 0 }
 
 func (e *examination) home() string {
 	home := e.Home()
-	if home == "" && len(e.NameServers) > 0 {
+	if home == "" && len(e.NameServers) > 0 && e.NameServers[0].Labels[labelChart] != "" {
 		home = e.NameServers[0].Namespace
 	}
 	return cmp.Or(home, "vicinity-system")

@@ -20,6 +20,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/routing/consumer"
 	"vicinity.dev/vicinity/test/golden"
 )
 
@@ -66,6 +67,18 @@ func set(inject func(*Reading)) func(testing.TB, *Reading) {
 	return func(_ testing.TB, r *Reading) { inject(r) }
 }
 
+// route has the controller write hints for all Services that it routes.
+func route(r *Reading) {
+	for _, service := range r.Services[2:6] {
+		service.Labels[v1alpha1.LabelRouted] = "true"
+	}
+}
+
+// lacksMarks has a Cilium that follows the hints of marked Services.
+func lacksMarks(r *Reading) {
+	r.Networks.Cilium = map[string]string{"kube-proxy-replacement": "true", "enable-service-topology": "true"}
+}
+
 func faults() []fault {
 	service := func(id check, s *corev1.Service) fault {
 		return fault{id: id, object: "Service " + s.Namespace + "/" + s.Name, inject: set(func(r *Reading) { r.Services = append(r.Services, s) })}
@@ -93,6 +106,17 @@ func faults() []fault {
 	backend := func(id check, object string, b Backend) fault {
 		return fault{id: id, object: object, inject: set(func(r *Reading) { r.Backends[types.NamespacedName{Namespace: home, Name: "vicinity-webhook"}] = b })}
 	}
+	off := func(id check, object, value string, change func(*Reading)) fault {
+		return fault{id: id, object: object, inject: set(func(r *Reading) {
+			r.Controllers[0].Off = map[string]bool{value: true}
+			change(r)
+		})}
+	}
+	gated := func(r *Reading) {
+		r.Deployments[0].Spec.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: v1alpha1.RolloutGate}}
+	}
+	unrouted := off(serviceWithoutController, "Service shop/governed", ValueRouting, func(*Reading) {}) // a policy selects it
+	unrouted.besides = []check{serviceWithoutController, serviceWithoutController, serviceWithoutController}
 	return []fault{
 		{id: kubernetesTooOld, object: "Cluster cluster", inject: set(func(r *Reading) {
 			r.Version = "v1.34.9"
@@ -138,7 +162,7 @@ func faults() []fault {
 		})},
 		{id: ciliumIgnoresHints, object: "ConfigMap kube-system/cilium-config", inject: set(func(r *Reading) { r.Networks.Cilium = map[string]string{"kube-proxy-replacement": "true"} })},
 		{id: antreaIgnoresHints, object: "ConfigMap kube-system/antrea-config", inject: set(func(r *Reading) {
-			r.Networks.Antrea = &ProxyConfig{Namespace: "kube-system", ConfigMap: "antrea-config", Gates: map[string]bool{"TopologyAwareHints": false}}
+			r.Networks.Antrea = &consumer.ProxyConfig{Namespace: "kube-system", ConfigMap: "antrea-config", Gates: map[string]bool{"TopologyAwareHints": false}}
 		})},
 		{id: kubeRouterIgnoresHint, object: "DaemonSet kube-system/kube-router", inject: set(func(r *Reading) {
 			r.Networks.DaemonSets = append(r.Networks.DaemonSets, &appsv1.DaemonSet{
@@ -146,8 +170,11 @@ func faults() []fault {
 			})
 		})},
 		{id: nodeIgnoresNodeHints, object: "Node node-a1", inject: set(func(r *Reading) { oldKubelet(r, r.Nodes[0]) })},
-		{id: windowsIgnoresHints, object: "Node node-b1", inject: set(func(r *Reading) { r.Nodes[2].Labels[corev1.LabelOSStable] = "windows" })},
 		{id: windowsIgnoresHints, object: "Node node-b1", inject: set(func(r *Reading) {
+			r.Nodes[2].Labels[corev1.LabelOSStable] = "windows"
+			r.Services = slices.Delete(r.Services, 3, 4) // grouped, the one of vicinity-proxy
+		})},
+		{id: serviceNotOnWindows, object: "Service shop/grouped", besides: []check{windowsIgnoresHints}, inject: set(func(r *Reading) {
 			oldKubelet(r, r.Nodes[2])
 			r.Nodes[2].Status.NodeInfo.OperatingSystem = "windows"
 		})},
@@ -161,6 +188,8 @@ func faults() []fault {
 			r.Controllers = append(r.Controllers, second)
 		})},
 		{id: nameServerNotReady, object: "Deployment vicinity-system/vicinity-dns", inject: set(func(r *Reading) { r.NameServers[0].Status.ReadyReplicas = 0 })},
+		{id: clientsNotLocated, object: "Cluster cluster", inject: set(func(r *Reading) { r.Pods = append(r.Pods, aPod("172.16.0.1")) })},
+		{id: clientsNotLocated, object: "Cluster cluster", inject: set(func(r *Reading) { r.Pods[1].Spec.NodeName = "node-a2" })},
 		{id: versionsDiffer, object: "DaemonSet vicinity-system/vicinity-proxy", inject: set(func(r *Reading) { r.Proxies[0].Labels[labelVersion] = "0.0.9" })},
 		{id: programVersionDiffer, object: "Deployment vicinity-system/vicinity-controller", inject: set(func(r *Reading) {
 			r.Charts, r.Needed[0].Versions["v1alpha1"]["more"] = []string{"0.2.0"}, map[string]any{} // which is not compared
@@ -198,6 +227,13 @@ func faults() []fault {
 		{id: proxyLeaseStale, object: "Lease vicinity-system/vicinity-proxy-node-a1", inject: set(func(r *Reading) { at(r.Leases[0], now.Add(-v1alpha1.LeaseFresh)) })},
 		{id: proxyProbeFails, object: "Lease vicinity-system/vicinity-proxy-node-a1", inject: set(func(r *Reading) {
 			r.Leases[0].Annotations = map[string]string{v1alpha1.AnnotationProbeFailure: "something else\nanswers"}
+		})},
+		{id: proxyTaintStays, object: "Node node-a1", inject: set(func(r *Reading) {
+			r.Nodes[0].Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintProxyNotReady, Effect: corev1.TaintEffectNoSchedule}}
+		})},
+		{id: proxyTaintStays, object: "Node node-a1", inject: set(func(r *Reading) {
+			r.Nodes[0].Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintProxyNotReady, Effect: corev1.TaintEffectNoSchedule}}
+			r.Proxies[0].Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"--startup-taint"}}}
 		})},
 		{id: proxyLeavesOut, object: "Lease vicinity-system/vicinity-proxy-node-a1", inject: set(func(r *Reading) {
 			r.Leases[0].Annotations = map[string]string{v1alpha1.AnnotationExcept: "shop/grouped"}
@@ -247,6 +283,47 @@ func faults() []fault {
 			uninstall(r)
 			r.Services[2].Annotations = prefer()
 		})},
+		unrouted,
+		// The other one is for shop/governed. Groups deliver the plan of shop/grouped.
+		{id: serviceHintsIgnored, object: "Service shop/web", besides: []check{serviceHintsIgnored}, inject: set(func(r *Reading) {
+			route(r)
+			withCondition(r.Services[5], "IPv4:Waiting,IPv6:Allocated")
+			lacksMarks(r)
+		})},
+		{id: serviceHintsIgnored, object: "Service shop/web", inject: set(func(r *Reading) {
+			withCondition(r.Services[2], "Allocated,NotInForce")
+			r.Unread[SourceConfig] = "you may not"
+		})},
+		{id: serviceBypassed, object: "Service shop/web", inject: set(func(r *Reading) {
+			r.Gateways[types.NamespacedName{Namespace: "shop", Name: "web"}][0].Annotations = nil
+		})},
+		{id: serviceNamesUnserved, object: "Service shop/cache", inject: set(func(r *Reading) {
+			r.NameServers, r.Corefile = nil, ".:53 {\n    # vicinity\n    kubernetes cluster.local\n}\n"
+		})},
+		{id: serviceNamesUnserved, object: "Service shop/cache", inject: set(func(r *Reading) {
+			r.Pods[0].Spec.DNSConfig = nil
+			r.Corefile = ".:53 {\n\t# forward . 10.96.0.99\n\tforward . 10.96.0.9 10.96.0.9:53\n}\n"
+		})},
+		off(gateWithoutRollouts, "Deployment shop/web", ValueRollouts, gated),
+		off(partOff, "Deployment shop/web", ValueRollouts, func(r *Reading) {
+			gated(r)
+			r.Controllers[0].ReleasesPods = true
+		}),
+		off(partOff, "DomainRollout shop/db", ValueRollouts, func(r *Reading) {
+			r.Rollouts = []*v1alpha1.DomainRollout{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}}
+		}),
+		off(partOff, "TopologyDisruptionBudget shop/db", ValueDisruption, func(*Reading) {}),
+		off(partOff, "Namespace shop", ValueEvictionRequests, func(r *Reading) { r.Namespaces[1].Labels[v1alpha1.LabelEvictionRequests] = "true" }),
+		off(partOff, "Namespace shop", ValuePacing, func(r *Reading) { r.Namespaces[1].Labels[v1alpha1.PaceScaleDown] = v1alpha1.PaceClamp }),
+		off(partOff, "Namespace shop", ValueScaleDown, func(r *Reading) {
+			r.Namespaces[1].Annotations = map[string]string{v1alpha1.AnnotationKeepSpread: corev1.LabelTopologyZone}
+		}),
+		off(partOff, "Deployment shop/idle", ValueScaleDown, func(r *Reading) {
+			r.Deployments[1].Annotations = map[string]string{v1alpha1.AnnotationKeepSpread: corev1.LabelTopologyZone}
+		}),
+		off(partOff, "StatefulSet shop/db", ValueOrdinals, func(r *Reading) {
+			r.StatefulSets[0].Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationSpreadOrdinals: corev1.LabelTopologyZone}
+		}),
 		{id: policyFaulty, object: "RoutingPolicy shop/near", inject: set(func(r *Reading) { r.Policies[0].Spec.Algorithm = "magic" })},
 		{id: policyMatchesNothing, object: "RoutingPolicy shop/far", inject: set(func(r *Reading) { r.Policies = append(r.Policies, aPolicy("shop", "far", "absent")) })},
 		{id: policyMatchesNothing, object: "ClusterRoutingPolicy all", inject: set(func(r *Reading) {
@@ -266,6 +343,7 @@ func faults() []fault {
 			b.Spec.MaxUnavailable, b.Status.Conditions = new(intstr.FromString("0%")), nil
 		}),
 		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) { b.Spec.MaxUnavailableDomains = new(int32(0)) }),
+		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) { freeZone(b, "zone-without-nodes") }),
 		budget(budgetNotEnforced, func(b *v1alpha1.TopologyDisruptionBudget) {
 			setCondition(b, v1alpha1.ConditionEnforced, metav1.ConditionFalse, "WebhooksMissing")
 		}),
@@ -289,6 +367,31 @@ func faults() []fault {
 		{id: clockOfNode, object: "Node node-a1", inject: set(func(r *Reading) { lease(r, "node-a1").Spec.RenewTime.Time = now.Add(time.Minute) })},
 		{id: clockOfNode, object: "Node node-a1", inject: set(func(r *Reading) { r.Leases[0].Spec.RenewTime.Time = now.Add(-2 * time.Minute) })},
 		{id: clockOfMachine, object: "Machine local", inject: set(func(r *Reading) { r.Local = now.Add(-time.Minute) })},
+	}
+}
+
+// freeZone leaves one zone out of a budget that allows no eviction.
+func freeZone(b *v1alpha1.TopologyDisruptionBudget, zone string) {
+	b.Spec.MaxUnavailable = new(intstr.FromInt32(0))
+	b.Spec.NodeSelectorTerm = &v1alpha1.NodeSelectorTerm{MatchExpressions: []v1alpha1.NodeSelectorRequirement{
+		{Key: corev1.LabelFailureDomainBetaZone, Operator: corev1.NodeSelectorOpNotIn, Values: []string{zone}},
+		{Key: corev1.LabelFailureDomainBetaZone, Operator: corev1.NodeSelectorOpExists},
+	}}
+}
+
+// A budget that frees one zone after another is no fault, also if the controller has not read it, and if nodes are unread.
+func TestFreeZoneIsNoFault(t *testing.T) {
+	for name, change := range map[string]func(*Reading){
+		"read":         func(*Reading) {},
+		"not read yet": func(r *Reading) { r.Budgets[0].Status = v1alpha1.TopologyDisruptionBudgetStatus{} },
+		"unread nodes": func(r *Reading) { r.Nodes, r.Unread[SourceNodes] = nil, "forbidden" },
+	} {
+		r := healthy(t)
+		freeZone(r.Budgets[0], "zone-a")
+		change(r)
+		if ids := idsOf(Examine(r)); slices.Contains(ids, budgetBlocks) {
+			t.Errorf("%s: found %q", name, ids)
+		}
 	}
 }
 
@@ -352,6 +455,21 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
+// The controller knows why a mark is missing. Its condition is out of date without a ready pod.
+func TestCauseOfIgnoredHints(t *testing.T) {
+	for ready, want := range map[int32]string{2: "Service shop/web: that is why.", 0: "Service shop/web: Cilium ignores its hints: "} {
+		r := healthy(t)
+		route(r)
+		lacksMarks(r)
+		withCondition(r.Services[2], "Allocated,NotInForce")
+		r.Controllers[0].Status.ReadyReplicas = ready
+		findings := slices.DeleteFunc(Examine(r).Findings, func(f Finding) bool { return f.check != serviceHintsIgnored })
+		if len(findings) != 1 || !strings.HasPrefix(findings[0].What, want) {
+			t.Errorf("%d pods are ready: found %+v", ready, findings)
+		}
+	}
+}
+
 // Unread sources cause no finding.
 func TestWhatIsUnreadIsNoFault(t *testing.T) {
 	empty := map[Source]func(*Reading){
@@ -363,7 +481,8 @@ func TestWhatIsUnreadIsNoFault(t *testing.T) {
 		SourceServices: func(r *Reading) { r.Services, r.Grouped = nil, nil }, SourcePolicies: func(r *Reading) { r.Policies = nil }, SourceDefaults: func(r *Reading) { r.Defaults = nil },
 		SourceGroups: func(r *Reading) { r.Grouped = nil }, SourceNamespaces: func(r *Reading) { r.Namespaces = nil }, SourceBudgets: func(r *Reading) { r.Budgets = nil },
 		SourcePDBs: func(r *Reading) { r.PDBs = nil }, SourceStatefulSets: func(r *Reading) { r.StatefulSets = nil }, SourceWorkloads: func(r *Reading) { r.Deployments = nil },
-		SourceLeftovers: func(*Reading) {},
+		SourceLeftovers: func(*Reading) {}, SourceRollouts: func(r *Reading) { r.Rollouts = nil },
+		SourceClients: func(r *Reading) { r.Pods, r.Locators = nil, nil }, SourceGateways: func(r *Reading) { r.Gateways = nil },
 	}
 	all := healthy(t)
 	for _, source := range Sources() {
@@ -392,7 +511,7 @@ func TestBrokenInputIsNoPanic(t *testing.T) {
 	one := Definition{Name: "routingpolicies.vicinity.dev", Established: true, Versions: map[string]map[string]any{"v1alpha1": {"spec": "text"}}}
 	broken := &Reading{
 		Version: "?", Nodes: []*corev1.Node{{}}, NodeLeases: []*coordinationv1.Lease{{}}, Leases: []*coordinationv1.Lease{{}, {ObjectMeta: metav1.ObjectMeta{Name: leaderLease}}},
-		Networks:    Networks{DaemonSets: []*appsv1.DaemonSet{{}, {ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy"}}}, KubeProxy: &ProxyConfig{}, Antrea: &ProxyConfig{}},
+		Networks:    consumer.Settings{DaemonSets: []*appsv1.DaemonSet{{}, {ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy"}}}, KubeProxy: &consumer.ProxyConfig{}, Antrea: &consumer.ProxyConfig{}},
 		Controllers: []Controller{{Deployment: &appsv1.Deployment{}}}, Proxies: []*appsv1.DaemonSet{{}}, NameServers: []*appsv1.Deployment{{}},
 		Definitions: []Definition{one, {}}, Needed: r.Needed, Webhooks: []inspect.WebhookConfiguration{{}, {Webhooks: r.Webhooks[0].Webhooks}},
 		Services: []*corev1.Service{{}}, Policies: []*v1alpha1.RoutingPolicy{{}}, Defaults: []*v1alpha1.ClusterRoutingPolicy{{}}, Namespaces: []*corev1.Namespace{{}},
@@ -487,6 +606,30 @@ func TestUpgradeNamesTheChartOfTheController(t *testing.T) {
 		r.Webhooks = r.Webhooks[1:]
 		if got := Examine(r).Findings[0]; got.check != webhookMissing || got.Next != want {
 			t.Errorf("chart %q: found %+v, want the command %s", chart, got, want)
+		}
+	}
+}
+
+// Near names are served if clients ask a DNS server with the plugin, of the chart or not.
+func TestClientsAskThePlugin(t *testing.T) {
+	for name, change := range map[string]func(*Reading){
+		"the plugin is in the Corefile": func(r *Reading) {
+			r.NameServers, r.Corefile = nil, ".:53 {\n\tvicinity cluster.local\n\tkubernetes cluster.local\n}\n"
+		},
+		"a node-local cache asks it": func(r *Reading) { r.Corefile = "cluster.local:53 {\n\tforward . 10.96.0.99:53\n}\n" },
+		"dns enable put it there": func(r *Reading) {
+			r.NameServers[0].Annotations = map[string]string{v1alpha1.AnnotationDNSBefore: "{}"}
+		},
+		"the cluster's Service selects it": func(r *Reading) {
+			r.NameServers[0].Namespace = metav1.NamespaceSystem
+			r.NameServers[0].Spec.Template.Labels = map[string]string{"app": "kube-dns"}
+		},
+	} {
+		r := healthy(t)
+		r.Pods[0].Spec.DNSConfig = nil
+		change(r)
+		if report := Examine(r); len(report.Findings) > 0 {
+			t.Errorf("%s: found %+v", name, report.Findings)
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/routing/consumer"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
@@ -104,6 +105,15 @@ func withCondition(service *corev1.Service, reason string) *corev1.Service {
 		Type: v1alpha1.ConditionTopologyRouting, Status: metav1.ConditionFalse, Reason: reason, Message: "that is why.", LastTransitionTime: metav1.NewTime(now.Add(-time.Hour)),
 	}}
 	return service
+}
+
+// aPod is an old pod on the node node-a1.
+func aPod(address string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
+		Spec:       corev1.PodSpec{NodeName: "node-a1"},
+		Status:     corev1.PodStatus{PodIP: address, PodIPs: []corev1.PodIP{{IP: address}}},
+	}
 }
 
 func aDeployment(namespace, name string) *appsv1.Deployment {
@@ -193,6 +203,12 @@ func healthy(t testing.TB) *Reading {
 	dns := aDeployment(home, "vicinity-dns")
 	dns.Labels = ofChart("dns")
 	r.NameServers = []*appsv1.Deployment{dns}
+	r.Nodes[0].Spec.PodCIDRs = []string{"10.1.0.0/24"}
+	r.Locators = []*v1alpha1.PodLocator{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-2"}, IPs: []string{"172.16.0.2"}, NodeName: "node-a1"}}
+	young := aPod("172.16.0.3")
+	young.CreationTimestamp = metav1.NewTime(now.Add(-time.Second))
+	r.Pods = []*corev1.Pod{aPod("10.1.0.1"), aPod("172.16.0.2"), young}
+	r.Pods[0].Spec.DNSConfig = &corev1.PodDNSConfig{Nameservers: []string{"10.96.0.99"}}
 	proxy := &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "vicinity-proxy", Labels: ofChart("proxy"), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
 		Status:     appsv1.DaemonSetStatus{DesiredNumberScheduled: 7, NumberReady: 7},
@@ -206,8 +222,8 @@ func healthy(t testing.TB) *Reading {
 	kubeProxy.Spec.Template.Spec.Containers = []corev1.Container{{
 		Name: "kube-proxy", Image: "registry.k8s.io/kube-proxy:v1.37.2", Command: []string{"/usr/local/bin/kube-proxy", "--config=/var/lib/kube-proxy/config.conf"},
 	}}
-	r.Networks = Networks{
-		DaemonSets: []*appsv1.DaemonSet{kubeProxy}, KubeProxy: &ProxyConfig{Namespace: metav1.NamespaceSystem, ConfigMap: "kube-proxy", Mode: "nftables", Gates: map[string]bool{"Other": false}},
+	r.Networks = consumer.Settings{
+		DaemonSets: []*appsv1.DaemonSet{kubeProxy}, KubeProxy: &consumer.ProxyConfig{Namespace: metav1.NamespaceSystem, ConfigMap: "kube-proxy", Mode: "nftables", Gates: map[string]bool{"Other": false}},
 	}
 
 	for _, name := range []string{"routingpolicies.vicinity.dev", "endpointgroups.vicinity.dev"} {
@@ -229,9 +245,22 @@ func healthy(t testing.TB) *Reading {
 	cache.Spec.ClusterIP = corev1.ClusterIPNone
 	local := aService("shop", "local", nil)
 	local.Spec.InternalTrafficPolicy, local.Spec.TrafficDistribution = new(corev1.ServiceInternalTrafficPolicyLocal), new(corev1.ServiceTrafficDistributionPreferSameZone)
+	server := aService(home, "vicinity-dns", nil)
+	server.Spec.ClusterIPs = []string{"10.96.0.99"}
 	r.Services = []*corev1.Service{
 		aService("default", "kubernetes", nil), aService("shop", "plain", nil), withCondition(aService("shop", "web", near), "Allocated"), grouped, cache,
-		aService("shop", "governed", nil), aService(metav1.NamespaceSystem, "kube-dns", nil), local,
+		aService("shop", "governed", nil), aService(metav1.NamespaceSystem, "kube-dns", nil), local, server,
+	}
+	// Proxies have no plan for plain, local and cache. Doctor cannot see the setting of Envoy Gateway.
+	annotated := map[string]string{"nginx.ingress.kubernetes.io/service-upstream": "true"}
+	route := inspect.Gateway{Kind: "HTTPRoute", Namespace: "shop", Name: "other", Controller: "k8s.io/ingress-nginx"}
+	r.Gateways = inspect.Gateways{
+		{Namespace: "shop", Name: "web"}: {
+			{Kind: "Ingress", Namespace: "shop", Name: "front", Controller: "k8s.io/ingress-nginx", Annotations: annotated},
+			{Kind: "HTTPRoute", Namespace: "shop", Name: "edge", Controller: "gateway.envoyproxy.io/gatewayclass-controller"},
+			{Kind: "Ingress", Namespace: "shop", Name: "alb", Controller: "ingress.k8s.aws/alb"},
+		},
+		{Namespace: "shop", Name: "plain"}: {route}, {Namespace: "shop", Name: "local"}: {route}, {Namespace: "shop", Name: "cache"}: {route},
 	}
 	r.Policies = []*v1alpha1.RoutingPolicy{aPolicy("shop", "near", "governed")}
 	for _, name := range []string{"default", "shop", metav1.NamespaceSystem, home} {

@@ -5,12 +5,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/internal/names/location"
 	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/routing/consumer"
 )
 
 // labelVersion and labelChart are the labels of the chart with its versions.
@@ -52,18 +55,18 @@ func (e *examination) cluster() Cluster {
 	for _, set := range e.Networks.DaemonSets {
 		name, mode := "", ""
 		switch {
-		case IsKubeProxy(set):
+		case consumer.IsKubeProxy(set):
 			name = "kube-proxy"
 			if e.Networks.KubeProxy != nil {
 				mode = e.Networks.KubeProxy.Mode
 			}
-		case slices.Contains(others, set.Name):
+		case consumer.CanReplaceKubeProxy(set):
 			name = set.Name
 		default:
 			continue
 		}
 		c.Proxies = append(c.Proxies, Part{
-			Name: name, Object: objectOf("DaemonSet", set), Version: programVersion(set), Mode: mode,
+			Name: name, Object: objectOf("DaemonSet", set), Version: consumer.Version(set), Mode: mode,
 			Ready: int(set.Status.NumberReady), Wanted: int(set.Status.DesiredNumberScheduled),
 		})
 	}
@@ -118,7 +121,7 @@ func (e *examination) checkInstallation() {
 	}
 	for _, d := range e.NameServers {
 		if object := objectOf("Deployment", d); d.Status.ReadyReplicas == 0 && replicasOf(d.Spec.Replicas) > 0 {
-			e.add(nameServerNotReady, object, fmt.Sprintf("%s has no ready pod.", object), pods(object, "dns"))
+			e.add(nameServerNotReady, object, fmt.Sprintf("%s has no ready pod.", object), "kubectl"+object.at()+" describe deployment "+object.Name)
 		}
 	}
 	for _, set := range e.Proxies {
@@ -128,6 +131,17 @@ func (e *examination) checkInstallation() {
 		}
 	}
 	e.checkVersions()
+}
+
+// checkClients checks that vicinity-dns locates the pods.
+func (e *examination) checkClients() {
+	if len(e.NameServers) == 0 || !e.knows(SourceNodes, SourceClients) {
+		return
+	}
+	if lost := location.Unlocated(location.IndexOf(e.Nodes, e.Locators), e.Pods, e.now().Add(-time.Minute)); len(lost) > 0 {
+		e.add(clientsNotLocated, clusterObject, fmt.Sprintf("vicinity-dns does not find %s on their nodes (%s).", plaintext.Plural(len(lost), "pod"), firstOf(lost)),
+			e.upgrade()+" --set locators.enabled=true")
+	}
 }
 
 func (e *examination) checkController(d *appsv1.Deployment) {
@@ -158,10 +172,12 @@ func (e *examination) checkVersions() {
 	}
 }
 
-// isOtherVersion reports whether a chart of another version than this program's installed the controller.
+// isOtherVersion reports whether a chart of another version than this program's installed the controller. A program that is no
+// release fits the development versions of its chart, too.
 func (e *examination) isOtherVersion() bool {
 	chart := e.controllerChart()
-	return chart != "" && len(e.Charts) > 0 && !slices.Contains(e.Charts, chart)
+	isDevelopment := len(e.Charts) == 1 && strings.HasPrefix(chart, e.Charts[0]+"-dev.")
+	return chart != "" && len(e.Charts) > 0 && !slices.Contains(e.Charts, chart) && !isDevelopment
 }
 
 // controllerChart returns the version of the chart that installed the controller, empty if it is unknown.

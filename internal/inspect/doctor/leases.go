@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,8 @@ const (
 	leaderLate = 15 * time.Second
 	// settling is how long a new node or DaemonSet has to get a Lease.
 	settling = time.Minute
+	// joining is how long a new node may keep the start-up taint, while its images are pulled.
+	joining = 5 * time.Minute
 	// MostSkew is how far two clocks may be apart. The compared times are rounded to seconds, and a request may take a
 	// few.
 	MostSkew = 10 * time.Second
@@ -120,7 +123,7 @@ func runsOn(set *appsv1.DaemonSet, node *corev1.Node) bool {
 // checkProxy checks the Lease of a node's proxy. A node that is not ready has a finding of its own.
 func (e *examination) checkProxy(set *appsv1.DaemonSet, node *corev1.Node, lease *coordinationv1.Lease) {
 	object := Object{Kind: "Lease", Namespace: set.Namespace, Name: v1alpha1.ProxyLeasePrefix + node.Name}
-	next := "kubectl -n " + set.Namespace + " get pods -o wide -l app.kubernetes.io/component=proxy --field-selector spec.nodeName=" + node.Name
+	next := proxyOn(set, node)
 	if lease == nil {
 		if now := e.now(); intent.IsReady(node) && now.Sub(node.CreationTimestamp.Time) > settling && now.Sub(set.CreationTimestamp.Time) > settling {
 			e.add(proxyLeaseMissing, object, fmt.Sprintf("There is no Lease of vicinity-proxy on node %s.", node.Name), next)
@@ -141,6 +144,39 @@ func (e *examination) checkProxy(set *appsv1.DaemonSet, node *corev1.Node, lease
 		names := strings.Split(except, ",")
 		e.add(proxyLeavesOut, object, fmt.Sprintf("vicinity-proxy on node %s cannot program all groups of %s.", node.Name, firstOf(names)), show)
 	}
+}
+
+// checkStartupTaints finds nodes that keep the taint which their proxy should remove.
+func (e *examination) checkStartupTaints() {
+	if !e.knows(SourceNodes, SourceDaemonSets) {
+		return
+	}
+	for _, node := range e.Nodes {
+		if !hasStartupTaint(node) || !intent.IsReady(node) || node.DeletionTimestamp != nil || e.now().Sub(node.CreationTimestamp.Time) < joining {
+			continue
+		}
+		object, what := objectOf("Node", node), fmt.Sprintf("Node %s has the taint %s", node.Name, v1alpha1.TaintProxyNotReady)
+		i := slices.IndexFunc(e.Proxies, func(set *appsv1.DaemonSet) bool { return runsOn(set, node) && removesTaint(set) })
+		if i < 0 {
+			e.add(proxyTaintStays, object, what+", which no vicinity-proxy removes there.", e.upgrade()+" --set proxy.enabled=true --set proxy.startupTaint=true")
+			continue
+		}
+		e.add(proxyTaintStays, object, what+", because its vicinity-proxy is not ready or cannot remove the taint.", proxyOn(e.Proxies[i], node))
+	}
+}
+
+func hasStartupTaint(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == v1alpha1.TaintProxyNotReady })
+}
+
+// removesTaint reports whether a vicinity-proxy runs with the flag for the start-up taint.
+func removesTaint(set *appsv1.DaemonSet) bool {
+	return slices.ContainsFunc(set.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return slices.Contains(c.Args, "--startup-taint") })
+}
+
+// proxyOn returns the command that shows the proxy of a node.
+func proxyOn(set *appsv1.DaemonSet, node *corev1.Node) string {
+	return "kubectl -n " + set.Namespace + " get pods -o wide -l app.kubernetes.io/component=proxy --field-selector spec.nodeName=" + node.Name
 }
 
 // sentence returns a message on one line, without the full stop at its end.

@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/consumer"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
@@ -25,6 +28,7 @@ var troubles = map[routing.Trouble]check{
 	routing.TroubleNotWritten:  serviceNotWritten,
 	routing.TroubleNeedsGroups: serviceNeedsGroups,
 	routing.TroubleAwaitsProxy: serviceAwaitsProxy,
+	routing.TroubleNotInForce:  serviceHintsIgnored,
 }
 
 // intents has the objects that affect the requests of Services.
@@ -33,11 +37,23 @@ type intents struct {
 	defaults map[string][]*v1alpha1.ClusterRoutingPolicy
 	// governed are the Services that give names to pods of StatefulSets.
 	governed map[types.NamespacedName]bool
+	// noPlugin says that no client is known to ask a DNS server with the plugin vicinity.
+	noPlugin bool
+	// consumers are programs that follow the hints of some Services. One that follows none is a finding of its own.
+	consumers []consumer.Consumer
 }
+
+// marked has all marks that make programs follow hints.
+var marked = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationTopologyAwareHints: "auto"}}}
 
 func (e *examination) intents() intents {
 	in := intents{
 		policies: map[string][]*v1alpha1.RoutingPolicy{}, defaults: map[string][]*v1alpha1.ClusterRoutingPolicy{}, governed: map[types.NamespacedName]bool{},
+		noPlugin: e.asksNoPlugin(),
+		consumers: slices.DeleteFunc(e.Networks.Consumers(), func(c consumer.Consumer) bool {
+			why, _ := c.Ignores(marked)
+			return why != ""
+		}),
 	}
 	for _, policy := range e.Policies {
 		in.policies[policy.Namespace] = append(in.policies[policy.Namespace], policy)
@@ -70,9 +86,9 @@ func (e *examination) checkService(service *corev1.Service, in *intents) {
 	if e.isServedByNone(service, object, name) || !e.knows(SourceDeployments) {
 		return // the controller, which may ignore the Service, is unknown
 	}
-	request := intent.RequestOf(service, in.policies[service.Namespace], intent.Options{
-		TakeOverAuto: e.TakesAuto, Defaults: in.defaults[service.Namespace], GivesNames: in.governed[name],
-	})
+	options := e.Settings.Options()
+	options.Defaults, options.GivesNames = in.defaults[service.Namespace], in.governed[name]
+	request := intent.RequestOf(service, in.policies[service.Namespace], options)
 	if reason := e.Exclusion.Reason(service.Namespace, service.Name); reason != "" {
 		reading := inspect.Reading{Input: routing.Input{Service: service, Policies: in.policies[service.Namespace]}, LeftAlone: reason}
 		if decision, err := reading.Decide(); err == nil && len(decision.Notes) > 0 && e.isInstalled() && !request.Selected {
@@ -81,18 +97,14 @@ func (e *examination) checkService(service *corev1.Service, in *intents) {
 		return
 	}
 	asks := request.Source != "" && !request.AsksNothing()
-	if !e.isInstalled() {
+	if !e.isInstalled() || e.isOff(ValueRouting) {
 		if asks && !request.Upstream || request.Groups {
-			source := request.Source
-			if source == "" {
-				source = "annotation " + v1alpha1.AnnotationProxy
-			}
-			e.add(serviceWithoutController, object, fmt.Sprintf("%s asks for routing (%s), but no vicinity-controller is installed.", object, source), next)
+			e.checkUnrouted(object, cmp.Or(request.Source, request.GroupsBy), next)
 		}
 		return
 	}
-	if strings.HasPrefix(service.Annotations[v1alpha1.AnnotationTopologyMode], v1alpha1.PolicyPrefix) && !e.knows(SourcePolicies) {
-		e.checkCondition(service, object, next)
+	if _, named := intent.NamedPolicy(service); named && !e.knows(SourcePolicies) {
+		e.checkCondition(service, object, in, next)
 		return // its request is unknown
 	}
 	// Kubernetes' own routing still applies to traffic from outside, unless the Service is headless. A policy that
@@ -106,11 +118,33 @@ func (e *examination) checkService(service *corev1.Service, in *intents) {
 	if request.Hides != "" {
 		e.add(serviceMembersHidden, object, fmt.Sprintf("%s: %s.", object, sentence(request.Hides)), next)
 	}
+	if request.Headless && asks && in.noPlugin {
+		e.add(serviceNamesUnserved, object, fmt.Sprintf("%s asks for near endpoints (%s), but no client is known to ask a DNS server with the plugin vicinity.", object, request.Source), "kubectl vicinity dns enable")
+	}
+	if asks && !request.Upstream && !request.Headless && request.NoPlan == "" {
+		for _, bypass := range e.Gateways.Bypasses(service) {
+			if bypass.Command != "" { // others cannot be seen to be mended
+				e.add(serviceBypassed, object, bypass.Sentence+".", bypass.Command)
+			}
+		}
+	}
+	if windows := slices.IndexFunc(e.Nodes, intent.IsWindows); windows >= 0 && request.Groups && request.NoPlan == "" && !e.Settings.WithoutGroups {
+		e.add(serviceNotOnWindows, object, fmt.Sprintf("%s asks for vicinity-proxy (%s), and node %s runs Windows.", object, request.GroupsBy, e.Nodes[windows].Name), next)
+	}
 	if request.Groups && !request.Headless && len(e.Proxies) == 0 && e.knows(SourceDaemonSets) {
 		e.add(serviceAwaitsProxy, object, fmt.Sprintf("%s asks for vicinity-proxy, which is not installed.", object), next)
 		return
 	}
-	e.checkCondition(service, object, next)
+	e.checkCondition(service, object, in, next)
+}
+
+// checkUnrouted adds the finding about a Service that no controller routes.
+func (e *examination) checkUnrouted(object Object, source, next string) {
+	why := "no vicinity-controller is installed"
+	if e.isInstalled() {
+		why, next = ValueRouting+" is off", e.switchOn(ValueRouting)
+	}
+	e.add(serviceWithoutController, object, fmt.Sprintf("%s asks for routing (%s), but %s.", object, source, why), next)
 }
 
 // isServedByNone reports whether a Service is handed over to a vicinity-proxy that does not serve it. Without a
@@ -133,15 +167,38 @@ func (e *examination) isServedByNone(service *corev1.Service, object Object, nam
 	return true
 }
 
-// checkCondition checks the Service's condition. That of a controller without a ready pod is out of date.
-func (e *examination) checkCondition(service *corev1.Service, object Object, next string) {
-	condition := routing.ConditionOf(service)
-	if condition == nil || e.Controllers[0].Status.ReadyReplicas == 0 {
-		return
+// whoIgnores says which program ignores the hints of a Service, and why. It is empty if none is known to.
+func (in *intents) whoIgnores(service *corev1.Service) string {
+	for i := range in.consumers {
+		if sentence, ignores := inspect.Follows(&in.consumers[i], service); ignores {
+			return sentence
+		}
 	}
-	for _, trouble := range routing.ReadReason(condition.Reason).Troubles {
+	return ""
+}
+
+// checkCondition checks the Service's condition, and for programs that ignore its hints. The troubles of a controller
+// without a ready pod are out of date.
+func (e *examination) checkCondition(service *corev1.Service, object Object, in *intents, next string) {
+	condition := cmp.Or(routing.ConditionOf(service), new(metav1.Condition))
+	reason, ignored := routing.ReadReason(condition.Reason), ""
+	if _, taken := service.Labels[v1alpha1.LabelServiceProxyName]; !taken && service.Labels[v1alpha1.LabelRouted] == "true" && !reason.IsBalanced() {
+		ignored = in.whoIgnores(service)
+	}
+	if e.Controllers[0].Status.ReadyReplicas == 0 {
+		reason.Troubles = nil
+	}
+	if ignored != "" && !slices.Contains(reason.Troubles, routing.TroubleNotInForce) { // whose message has the cause
+		e.add(serviceHintsIgnored, object, fmt.Sprintf("%s: %s.", object, ignored), next)
+	}
+	for _, trouble := range reason.Troubles {
 		id, known := troubles[trouble]
-		if !known || trouble == routing.TroubleAwaitsProxy && e.now().Sub(condition.LastTransitionTime.Time) < handOverTime {
+		switch {
+		case !known:
+			continue
+		case trouble == routing.TroubleNotInForce && ignored == "" && e.knows(SourceKubeSystem, SourceConfig):
+			continue // it is over
+		case trouble == routing.TroubleAwaitsProxy && e.now().Sub(condition.LastTransitionTime.Time) < handOverTime:
 			continue
 		}
 		e.add(id, object, fmt.Sprintf("%s: %s.", object, sentence(condition.Message)), next)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing/consumer"
 )
 
 // Unusual but correct clusters have no findings.
@@ -34,6 +35,9 @@ func TestUnusualIsNoFault(t *testing.T) {
 		{name: "one node without a zone", notice: []check{notInstalled}, change: func(r *Reading) {
 			uninstall(r)
 			r.Nodes = []*corev1.Node{aNode("minikube", "", "")}
+		}},
+		{name: "a program that is no release, and a development version of its chart", change: func(r *Reading) {
+			r.Charts, r.Controllers[0].Labels[labelChart] = []string{"0.1.0"}, "vicinity-0.1.0-dev.12.g0123456789ab"
 		}},
 		{name: "names of racks that differ by where the hyphen is", change: func(r *Reading) {
 			r.Nodes[0].Labels[corev1.LabelTopologyZone], r.Nodes[1].Labels[corev1.LabelTopologyZone] = "row-1-11", "row-11-1"
@@ -65,7 +69,7 @@ func TestUnusualIsNoFault(t *testing.T) {
 		}},
 		{name: "a managed cloud that shows nothing of kube-proxy", change: func(r *Reading) {
 			r.Nodes = r.Nodes[:6]
-			r.Networks = Networks{}
+			r.Networks = consumer.Settings{}
 		}},
 		{name: "a container beside kube-proxy with a version of its own", change: func(r *Reading) {
 			containers := &r.Networks.DaemonSets[0].Spec.Template.Spec.Containers
@@ -74,11 +78,19 @@ func TestUnusualIsNoFault(t *testing.T) {
 		{name: "a kube-proxy whose tag is no release of Kubernetes", change: func(r *Reading) {
 			r.Networks.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "kube-proxy:2026.11.3"
 		}},
+		{name: "a condition that is older than the settings", change: func(r *Reading) { withCondition(r.Services[2], "Allocated,NotInForce") }},
+		{name: "a Cilium that follows no hints of Services without any", change: lacksMarks},
+		{name: "a Cilium that follows no hints of balanced Services", change: func(r *Reading) {
+			route(r)
+			withCondition(r.Services[2], "Downgraded")
+			lacksMarks(r)
+		}},
 		{name: "settings of kube-proxy that Cilium came after", change: func(r *Reading) {
-			r.Networks = Networks{
+			r.Networks = consumer.Settings{
 				DaemonSets: []*appsv1.DaemonSet{daemonSet("cilium", 7)}, Cilium: map[string]string{"kube-proxy-replacement": "true", "enable-service-topology": "true"},
-				KubeProxy: &ProxyConfig{Namespace: metav1.NamespaceSystem, ConfigMap: "kube-proxy", Mode: "ipvs", Gates: map[string]bool{"TopologyAwareHints": false}},
+				KubeProxy: &consumer.ProxyConfig{Namespace: metav1.NamespaceSystem, ConfigMap: "kube-proxy", Mode: "ipvs", Gates: map[string]bool{"TopologyAwareHints": false}},
 			}
+			r.Services, r.Policies = r.Services[:2], nil // none is marked
 		}},
 		{name: "a kube-proxy that was switched off for Calico", change: func(r *Reading) {
 			off := r.Networks.DaemonSets[0]

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes of a program.
@@ -21,6 +22,9 @@ const (
 	ExitUsage       = 2
 	ExitInterrupted = 130
 )
+
+// ExitCodes is a sentence of each help.
+const ExitCodes = "Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted"
 
 // Streams are the input and outputs of a command.
 type Streams struct {
@@ -85,6 +89,14 @@ func finish(root *cobra.Command) (started *bool) {
 	if help, _, err := root.Find([]string{"help"}); err == nil {
 		help.Args = helpArgs
 	}
+	usage := root.UsageFunc()
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		if err := usage(cmd); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStderr(), "\n"+ExitCodes)
+		return err
+	})
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		// Check the arguments first: a mistyped subcommand does not have the flags of the intended
 		// one.
@@ -149,4 +161,15 @@ func OneLine(err error) string {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
 	return strings.Join(lines, "; ")
+}
+
+// SharedKey is the annotation of a flag with the title of its section in the reference.
+const SharedKey = "vicinity.dev/shared"
+
+// Share makes the reference list flags once, in a section of their own, instead of with each command that
+// has them.
+func Share(flags *pflag.FlagSet, title string, names ...string) {
+	for _, name := range names {
+		flags.Lookup(name).Annotations = map[string][]string{SharedKey: {title}}
+	}
 }

@@ -58,26 +58,25 @@ func Guard(object client.Object) Operation {
 	return Test("/metadata/resourceVersion", object.GetResourceVersion())
 }
 
-// SetLabel makes a guarded patch that sets a label, or removes an existing one if the value is empty.
-func SetLabel(object client.Object, label, value string) []Operation {
-	return set(object, "labels", object.GetLabels(), label, value)
+// SetLabel sets a label, or removes an existing one if the value is empty.
+func SetLabel(object client.Object, label, value string) Operation {
+	return set("labels", object.GetLabels(), label, value)
 }
 
 // SetAnnotation is SetLabel for an annotation.
-func SetAnnotation(object client.Object, annotation, value string) []Operation {
-	return set(object, "annotations", object.GetAnnotations(), annotation, value)
+func SetAnnotation(object client.Object, annotation, value string) Operation {
+	return set("annotations", object.GetAnnotations(), annotation, value)
 }
 
-func set(object client.Object, kind string, before map[string]string, name, value string) []Operation {
+func set(kind string, before map[string]string, name, value string) Operation {
 	path := Pointer("metadata", kind, name)
-	change := Add(path, value)
 	switch {
 	case value == "":
-		change = Remove(path)
-	case before == nil:
-		change = Add(Pointer("metadata", kind), map[string]string{name: value})
+		return Remove(path)
+	case len(before) == 0:
+		return Add(Pointer("metadata", kind), map[string]string{name: value})
 	}
-	return []Operation{Guard(object), change}
+	return Add(path, value)
 }
 
 // patcher is the part of a client that patches.

@@ -49,14 +49,14 @@ func TestLabelsAreSet(t *testing.T) {
 			read := aService(test.before)
 			c := stored(t, read)
 			got := aService(nil)
-			if err := Patch(t.Context(), c, got, SetLabel(read, label, test.value)); err != nil {
+			if err := Patch(t.Context(), c, got, []Operation{Guard(read), SetLabel(read, label, test.value)}); err != nil {
 				t.Fatal(err)
 			}
 			if fmt.Sprint(got.Labels) != test.want || got.ResourceVersion == read.ResourceVersion {
 				t.Errorf("labels %v, version %s after %s; want %s", got.Labels, got.ResourceVersion, read.ResourceVersion, test.want)
 			}
 			// The object that was read is outdated now.
-			if err := Patch(t.Context(), c, aService(nil), SetLabel(read, label, "z")); err == nil {
+			if err := Patch(t.Context(), c, aService(nil), []Operation{Guard(read), SetLabel(read, label, "z")}); err == nil {
 				t.Error("the guard does not hold")
 			}
 		})
@@ -203,13 +203,13 @@ func TestGuardsOfTheAPIServer(t *testing.T) {
 	}
 	stale, gone := read.DeepCopy(), read.DeepCopy()
 	stale.ResourceVersion, gone.Name = "1", "gone"
-	if err := Patch(t.Context(), objects, stale.DeepCopy(), SetLabel(stale, "a", "b")); !IsChanged(err) {
+	if err := Patch(t.Context(), objects, stale.DeepCopy(), []Operation{Guard(stale), SetLabel(stale, "a", "b")}); !IsChanged(err) {
 		t.Errorf("an old resource version: %v", err)
 	}
-	if err := Patch(t.Context(), objects, gone.DeepCopy(), SetLabel(gone, "a", "b")); !IsChanged(err) {
+	if err := Patch(t.Context(), objects, gone.DeepCopy(), []Operation{Guard(gone), SetLabel(gone, "a", "b")}); !IsChanged(err) {
 		t.Errorf("an object that is gone: %v", err)
 	}
-	if err := Patch(t.Context(), objects, read.DeepCopy(), SetLabel(read, "a", "no value!")); err == nil || IsChanged(err) {
+	if err := Patch(t.Context(), objects, read.DeepCopy(), []Operation{Guard(read), SetLabel(read, "a", "no value!")}); err == nil || IsChanged(err) {
 		t.Errorf("a label that is not valid: %v", err)
 	}
 }

@@ -44,7 +44,9 @@ func NewClients(config *rest.Config, groups map[schema.GroupVersion]func(*runtim
 		if version.Group == "" {
 			one.APIPath = "/api"
 		}
-		if version != v1alpha1.GroupVersion {
+		if version == v1alpha1.GroupVersion {
+			one.NegotiatedSerializer = groupCodecs{config.NegotiatedSerializer}
+		} else {
 			// Protobuf is smaller and faster than JSON. Custom resources do not support it.
 			one.ContentType, one.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 		}

@@ -45,7 +45,7 @@ func (r *reconciler) podHandler() shell.Handler[reconcile.Request] {
 	h := shell.OnEvent(func(_ context.Context, pod client.Object, q queue) { q.Add(requestFor(pod)) }, samePod)
 	created, updated, deleted := h.CreateFunc, h.UpdateFunc, h.DeleteFunc
 	h.CreateFunc = func(ctx context.Context, e event.CreateEvent, q queue) {
-		if pod, ok := e.Object.(*corev1.Pod); ok && !e.IsInInitialList && isLocatable(pod) {
+		if pod, ok := e.Object.(*corev1.Pod); ok && !e.IsInInitialList && location.HasOwnAddress(pod) {
 			r.recordArrival(pod)
 		}
 		created(ctx, e, q)
@@ -53,7 +53,7 @@ func (r *reconciler) podHandler() shell.Handler[reconcile.Request] {
 	h.UpdateFunc = func(ctx context.Context, e event.UpdateEvent, q queue) {
 		before, ok := e.ObjectOld.(*corev1.Pod)
 		after, also := e.ObjectNew.(*corev1.Pod)
-		if ok && also && !isLocatable(before) && isLocatable(after) {
+		if ok && also && !location.HasOwnAddress(before) && location.HasOwnAddress(after) {
 			r.recordArrival(after)
 		}
 		updated(ctx, e, q)
@@ -73,7 +73,7 @@ func (r *reconciler) recordArrival(pod *corev1.Pod) {
 func samePod(before, after client.Object) bool {
 	a, ok := before.(*corev1.Pod)
 	b, also := after.(*corev1.Pod)
-	return ok && also && a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && isLocatable(a) == isLocatable(b) && slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
+	return ok && also && a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && location.HasOwnAddress(a) == location.HasOwnAddress(b) && slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
 }
 
 // locatorHandler enqueues pods whose PodLocators change.

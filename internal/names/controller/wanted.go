@@ -12,15 +12,9 @@ import (
 	"vicinity.dev/vicinity/internal/names/location"
 )
 
-// isLocatable reports whether a pod has addresses of its own on a node.
-func isLocatable(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName != "" && !pod.Spec.HostNetwork && len(pod.Status.PodIPs) > 0 &&
-		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-}
-
 // wanted returns the PodLocator of a pod on a node, nil if the pod needs none. pod and node may be nil.
 func wanted(pod *corev1.Pod, node *corev1.Node, keys labelKeys, mode Mode) *v1alpha1.PodLocator {
-	if pod == nil || !isLocatable(pod) || mode == Auto && node != nil && inRanges(pod, node) {
+	if pod == nil || !location.HasOwnAddress(pod) || mode == Auto && node != nil && inRanges(pod, node) {
 		return nil
 	}
 	created := pod.CreationTimestamp // a copy: the client writes into the object that it creates

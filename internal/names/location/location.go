@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -110,6 +111,43 @@ func PodRanges(node *corev1.Node) []netip.Prefix {
 		}
 	}
 	return ranges
+}
+
+// IndexOf returns the index of a DNS server that knows these objects.
+func IndexOf(nodes []*corev1.Node, locators []*v1alpha1.PodLocator) *locate.Index {
+	index := locate.New()
+	for _, node := range nodes {
+		index.SetNode(node.Name, OfNode(node))
+	}
+	for _, locator := range locators {
+		index.SetPod(locator.Namespace, locator.Name, OfPod(locator))
+	}
+	return index
+}
+
+// HasOwnAddress reports whether a pod has addresses on a node, other than the node's.
+func HasOwnAddress(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && !pod.Spec.HostNetwork && len(pod.Status.PodIPs) > 0 &&
+		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// Unlocated describes the pods with an address that locates no client, or a client on another node. Pods that are created later
+// than a time do not count: their PodLocators may be on the way.
+func Unlocated(index *locate.Index, pods []*corev1.Pod, latest time.Time) []string {
+	var lost []string
+	for _, pod := range pods {
+		if !HasOwnAddress(pod) || pod.CreationTimestamp.After(latest) {
+			continue
+		}
+		for _, ip := range pod.Status.PodIPs {
+			address, err := netip.ParseAddr(ip.IP)
+			if at, _ := index.Lookup(address); err == nil && at.Node != pod.Spec.NodeName {
+				lost = append(lost, pod.Namespace+"/"+pod.Name+" with "+ip.IP+" on node "+pod.Spec.NodeName)
+				break
+			}
+		}
+	}
+	return lost
 }
 
 // annotated returns the texts in an annotation: one text, a list with commas, or all strings of a value in JSON, sorted.

@@ -120,3 +120,40 @@ func TestOfPod(t *testing.T) {
 		t.Errorf("of a pod that is older than its PodLocator: got %v, want %v", got, want)
 	}
 }
+
+// A pod is located if the index finds all its addresses on its own node.
+func TestUnlocated(t *testing.T) {
+	node := func(name, pods string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: strings.Fields(pods)}}
+	}
+	index := IndexOf([]*corev1.Node{node("n1", "10.0.1.0/24 fd00:1::/64"), node("n2", "10.0.2.0/24")}, []*v1alpha1.PodLocator{
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p"}, IPs: []string{"172.16.0.1"}, NodeName: "n1"},
+	})
+	for _, test := range []struct {
+		name, node, addresses string
+		change                func(*corev1.Pod)
+		unlocated             bool
+	}{
+		{name: "in a range", node: "n1", addresses: "10.0.1.5"},
+		{name: "both families", node: "n1", addresses: "10.0.1.5 fd00:1::5"},
+		{name: "by a PodLocator", node: "n1", addresses: "172.16.0.1"},
+		{name: "nowhere", node: "n1", addresses: "172.16.0.2", unlocated: true},
+		{name: "one family nowhere", node: "n2", addresses: "10.0.2.5 fd00:2::5", unlocated: true},
+		{name: "in the range of another node", node: "n2", addresses: "10.0.1.5", unlocated: true},
+		{name: "host network", node: "n1", addresses: "172.16.0.2", change: func(p *corev1.Pod) { p.Spec.HostNetwork = true }},
+		{name: "finished", node: "n1", addresses: "172.16.0.2", change: func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }},
+		{name: "without an address", node: "n1"},
+		{name: "young", node: "n1", addresses: "172.16.0.2", change: func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(1001, 0)) }},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: test.node}}
+		for address := range strings.FieldsSeq(test.addresses) {
+			pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: address})
+		}
+		if test.change != nil {
+			test.change(pod)
+		}
+		if got := len(Unlocated(index, []*corev1.Pod{pod}, time.Unix(1000, 0))) > 0; got != test.unlocated {
+			t.Errorf("%s: unlocated is %t", test.name, got)
+		}
+	}
+}

@@ -8,7 +8,7 @@
 // Connections are those of the kernel. For UDP that means packets between two ports without a pause longer than the
 // kernel's timeout. Unanswered connections count. Bytes are those of packets with their IP headers, to the endpoint
 // (request) and back (reply). The kernel must count them (net.netfilter.nf_conntrack_acct). Connections are counted
-// anyway.
+// anyway. Bytes are lower bounds while a flowtable forwards packets uncounted.
 //
 // The kernel reports connections when they end. Between reports, all open connections are read, so that long ones count
 // early. Readings take at most a hundredth of a CPU, and are at least an interval apart. A connection that is older
@@ -90,6 +90,8 @@ type tracking interface {
 	switches() (bytes, ends bool, err error)
 	// countBytes makes the kernel count bytes.
 	countBytes() error
+	// uncounted names a flowtable that forwards packets without counting all bytes, and says why. It is empty without one.
+	uncounted() (string, error)
 }
 
 // reports are the kernel's reports of ended connections.
@@ -120,11 +122,12 @@ type Accountant struct {
 // health is the state of accounting itself.
 type health struct {
 	bytes, ends  bool // the kernel's switches
+	isLowerBound bool // a flowtable forwards bytes that the kernel does not count
 	lost         uint64
 	done, failed uint64 // readings
 	used         time.Duration
 	pause        time.Duration
-	reported     [2]string // the last logged problem of readings, and of switches
+	reported     [3]string // the last logged problem of each kind
 }
 
 // New returns an Accountant that does nothing until it runs.
@@ -211,9 +214,10 @@ func (a *Accountant) take(read []byte, kind uint16, to func(connection)) {
 	}
 }
 
-// readConnections reads the switches and all open connections, and sets the pause until the next reading.
+// readConnections reads the switches, flowtables and all open connections, and sets the pause until the next reading.
 func (a *Accountant) readConnections(ctx context.Context) {
 	a.readSwitches()
+	a.readFlowtables()
 	a.mu.Lock()
 	a.ledger.begin()
 	a.mu.Unlock()
@@ -269,10 +273,24 @@ func (a *Accountant) readSwitches() {
 	a.report(aboutSwitches, err)
 }
 
+// readFlowtables reads whether a flowtable forwards uncounted bytes. If it fails, the last answer stays.
+func (a *Accountant) readFlowtables() {
+	flowtable, err := a.kernel.uncounted()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil {
+		if a.health.isLowerBound = flowtable != ""; a.health.isLowerBound {
+			err = fmt.Errorf("bytes are lower bounds, since %s; see docs/coexistence.md#flowtables", flowtable)
+		}
+	}
+	a.report(aboutFlowtables, err)
+}
+
 // The kinds of problems.
 const (
 	aboutReadings = iota
 	aboutSwitches
+	aboutFlowtables
 )
 
 // report logs a new problem of a kind, and its end.

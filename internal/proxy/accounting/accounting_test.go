@@ -123,6 +123,9 @@ type fakeKernel struct {
 	ends     bool
 	countErr error
 	listened error
+	// flowtable is one that does not count, flowtableErr why flowtables cannot be listed.
+	flowtable    string
+	flowtableErr error
 
 	received chan received
 	closed   chan struct{}
@@ -170,6 +173,12 @@ func (k *fakeKernel) switches() (bytes, ends bool, err error) {
 }
 
 func (k *fakeKernel) countBytes() error { return k.countErr }
+
+func (k *fakeKernel) uncounted() (string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.flowtable, k.flowtableErr
+}
 
 func (k *fakeKernel) change(f func()) {
 	k.mu.Lock()

@@ -12,7 +12,7 @@ const otherServices = "other"
 
 type descriptions struct {
 	connections, bytes                      *prometheus.Desc
-	switches, open, lost                    *prometheus.Desc
+	switches, lowerBound, open, lost        *prometheus.Desc
 	readings, readingSeconds, readingPauses *prometheus.Desc
 }
 
@@ -25,10 +25,11 @@ func describe() descriptions {
 			"namespace", "service", "source_zone", "destination_zone"),
 		bytes: describe("bytes_total", "Bytes of connections to Services from this node, by zones and direction.",
 			"namespace", "service", "source_zone", "destination_zone", "direction"),
-		switches: describe("accounting_enabled", "Whether the kernel counts bytes of connections, and whether it reports their ends.", "what"),
-		open:     describe("accounting_open_connections", "Open connections to Services that the proxy remembers."),
-		lost:     describe("accounting_losses_total", "Times that the kernel had no room for reports of ended connections."),
-		readings: describe("accounting_readings_total", "Readings of all open connections, by result.", "result"),
+		switches:   describe("accounting_enabled", "Whether the kernel counts bytes of connections, and whether it reports their ends.", "what"),
+		lowerBound: describe("accounting_lower_bound", "Whether bytes are lower bounds, since a flowtable can forward packets uncounted."),
+		open:       describe("accounting_open_connections", "Open connections to Services that the proxy remembers."),
+		lost:       describe("accounting_losses_total", "Times that the kernel had no room for reports of ended connections."),
+		readings:   describe("accounting_readings_total", "Readings of all open connections, by result.", "result"),
 		readingSeconds: describe("accounting_reading_cpu_seconds_total",
 			"CPU time that readings of all open connections took."),
 		readingPauses: describe("accounting_reading_interval_seconds", "Time between readings of all open connections."),
@@ -39,7 +40,7 @@ func describe() descriptions {
 func (a *Accountant) Describe(to chan<- *prometheus.Desc) {
 	d := &a.descriptions
 	for _, one := range []*prometheus.Desc{
-		d.connections, d.bytes, d.switches, d.open, d.lost, d.readings, d.readingSeconds, d.readingPauses,
+		d.connections, d.bytes, d.switches, d.lowerBound, d.open, d.lost, d.readings, d.readingSeconds, d.readingPauses,
 	} {
 		to <- one
 	}
@@ -70,6 +71,7 @@ func (a *Accountant) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(d.switches, boolValue(h.bytes), "bytes")
 	gauge(d.switches, boolValue(h.ends), "ends")
+	gauge(d.lowerBound, boolValue(h.isLowerBound))
 	gauge(d.open, float64(open))
 	counter(d.lost, float64(h.lost))
 	counter(d.readings, float64(h.done), "done")

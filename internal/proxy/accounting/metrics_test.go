@@ -13,7 +13,9 @@ func gathered(t *testing.T) *Accountant {
 	t.Helper()
 	a := accountant(t, Options{Resolve: numbered})
 	a.ledger.book.most = 2
-	a.kernel = newFakeKernel()
+	k := newFakeKernel()
+	k.flowtable = "flowtable f of table t does not count"
+	a.kernel = k
 	a.readConnections(t.Context())
 	a.ledger.begin()
 	a.ledger.recordOpen(to(1, 80, 1).moving(100, 2000))
@@ -32,6 +34,9 @@ vicinity_proxy_accounting_enabled{what="ends"} 1
 # HELP vicinity_proxy_accounting_losses_total Times that the kernel had no room for reports of ended connections.
 # TYPE vicinity_proxy_accounting_losses_total counter
 vicinity_proxy_accounting_losses_total 0
+# HELP vicinity_proxy_accounting_lower_bound Whether bytes are lower bounds, since a flowtable can forward packets uncounted.
+# TYPE vicinity_proxy_accounting_lower_bound gauge
+vicinity_proxy_accounting_lower_bound 1
 # HELP vicinity_proxy_accounting_open_connections Open connections to Services that the proxy remembers.
 # TYPE vicinity_proxy_accounting_open_connections gauge
 vicinity_proxy_accounting_open_connections 1

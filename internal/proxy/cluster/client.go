@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -43,6 +44,11 @@ func (c *Client) Leases(namespace string) *gentype.Client[*coordinationv1.Lease]
 // CreateEvent creates an event.
 func (c *Client) CreateEvent(ctx context.Context, event *eventsv1.Event) error {
 	return c.clients.Group(eventsv1.SchemeGroupVersion).Post().Namespace(event.Namespace).Resource("events").Body(event).Do(ctx).Error()
+}
+
+// PatchNode applies a JSON patch to a Node.
+func (c *Client) PatchNode(ctx context.Context, name string, patch []byte) error {
+	return c.clients.Group(corev1.SchemeGroupVersion).Patch(types.JSONPatchType).Resource(ResourceNodes).Name(name).Body(patch).Do(ctx).Error()
 }
 
 // Services lists and watches all Services.

@@ -2,7 +2,7 @@ package cluster
 
 import "vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 
-// What the tests of package proxy use, too.
+// The tests of package proxy use these too.
 var (
 	start                           = clustertest.Start
 	aNode, aService, aGroup, notFor = clustertest.Node, clustertest.Service, clustertest.Group, clustertest.NotFor

@@ -34,7 +34,7 @@ func (c *compiler) families(halves []*half) Result {
 	if c.most > 0 && result.Elements > c.most {
 		result.Families = c.within(halves, c.reduce(halves)).Families
 		if c.nodeBound && slices.ContainsFunc(halves, c.lacksAddress) {
-			result.clearLocalEndpoints()
+			result.avoid()
 		}
 	}
 	return result
@@ -176,12 +176,17 @@ func (c *compiler) balanced(h *half) (all, kept int) {
 	return all, kept
 }
 
-// clearLocalEndpoints makes load balancers use other nodes, which may have room. Both families share one health port.
-func (r *Result) clearLocalEndpoints() {
+// avoid makes load balancers use other nodes, which may have room. Both families share one health port.
+func (r *Result) avoid() {
 	for i := range r.Families {
-		if health := r.Families[i].Health; health != nil {
-			health.LocalEndpoints = 0
-		}
+		r.Families[i].avoid()
+	}
+}
+
+func (f *Family) avoid() {
+	f.Reached = 0
+	if f.Health != nil {
+		f.Health.LocalEndpoints = 0
 	}
 }
 

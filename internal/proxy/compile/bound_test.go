@@ -272,8 +272,9 @@ func TestHealthOfOmittedFamilies(t *testing.T) {
 			reached := slices.ContainsFunc(f.Ports[0].Fronts, func(e ruleset.FrontEnd) bool {
 				return e.NodePort || slices.Contains(balancers, e.Address.String())
 			})
-			if reached != (f.Health.LocalEndpoints > 0) {
-				t.Fatalf("in %d elements %v has %d local endpoints, and an address of load balancers: %t", in.MaxElements, f.Family, f.Health.LocalEndpoints, reached)
+			if reached != (f.Health.LocalEndpoints > 0) || reached != (f.Reached > 0) {
+				t.Fatalf("in %d elements %v has %d local endpoints, reaches %d, and has an address of load balancers: %t",
+					in.MaxElements, f.Family, f.Health.LocalEndpoints, f.Reached, reached)
 			}
 			counts[i] = f.Health.LocalEndpoints
 		}
@@ -314,8 +315,9 @@ func TestHealthOfAFullNode(t *testing.T) {
 		got := Service(in, allServices())
 		all := reached(got) == reached(free)
 		for _, f := range got.Families {
-			if all != (f.Health.LocalEndpoints == 1) {
-				t.Fatalf("in %d elements %v reports %d local endpoints, with %d of %d addresses", in.MaxElements, f.Family, f.Health.LocalEndpoints, reached(got), reached(free))
+			if all != (f.Health.LocalEndpoints == 1) || all != (f.Reached == 1) {
+				t.Fatalf("in %d elements %v reports %d local endpoints and reaches %d, with %d of %d addresses",
+					in.MaxElements, f.Family, f.Health.LocalEndpoints, f.Reached, reached(got), reached(free))
 			}
 		}
 		seen[[2]bool{reached(got) > 0, all}] = true

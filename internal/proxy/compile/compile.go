@@ -77,7 +77,9 @@ type Family struct {
 	Ports     []ruleset.ServicePort // in the order of the Service's ports
 	Elements  int                   // the upper bound for the ports and the endpoints on the node
 	Endpoints Endpoints             // all known endpoints, used or not
-	Health    *HealthCheck          // nil if this proxy answers no health checks
+	// Reached is how many endpoints get connections from outside that arrive at the node, of the port with the most.
+	Reached int
+	Health  *HealthCheck // nil if this proxy answers no health checks
 	// Unreachable names the ports whose endpoints are all excluded from this node by hard tiers.
 	Unreachable []string
 }

@@ -84,6 +84,40 @@ func TestGroupsOfLocal(t *testing.T) {
 	})
 }
 
+// A node reaches the endpoints that connections from outside get there: those of the hard tiers, and with a local policy
+// those on the node.
+func TestReached(t *testing.T) {
+	const rack = "1@a1%rack=r1 2@b1%rack=r1 3@c1%rack=r3 -> a b c tiers rack"
+	for name, test := range map[string]struct {
+		service *corev1.Service
+		group   string
+		want    int
+	}{
+		"endpoints of the rack":               {testService(ours, nodePort), rack, 2},
+		"none in the rack":                    {testService(ours, nodePort), "3@c1%rack=r3 -> a b c tiers rack", 0},
+		"none in the zone, which sees none":   {testService(ours, nodePort), "-> a tiers topology.kubernetes.io/zone", 0},
+		"only what terminates":                {testService(ours, nodePort), "1@a1- 3@c1 -> a tiers topology.kubernetes.io/zone", 1},
+		"no preference":                       {testService(ours, nodePort), "1@a1 2@b1 3@c1 -> a", 3},
+		"no endpoint is ready":                {testService(ours, nodePort), "1@a1! -> a none-ready", 0},
+		"a cluster IP alone":                  {testService(ours), rack, 2},
+		"a local policy":                      {testService(ours, nodePort, outsideLocal), rack, 1},
+		"a local policy inside":               {testService(ours, nodePort, insideLocal), rack, 2},
+		"a cluster IP with a local policy":    {testService(ours, insideLocal), rack, 1},
+		"beside kube-proxy, which serves it":  {testService(nodePort), rack, 2},
+		"of two ports the one with endpoints": {testService(ours, nodePort, twoPorts), rack, 2},
+	} {
+		got := Service(Input{Service: test.service, Groups: []*v1alpha1.EndpointGroup{groupOf("g", test.group)}}, Options{Node: testNodeA()})
+		if len(got.Families) != 1 || got.Families[0].Reached != test.want {
+			t.Errorf("%s: %+v, want %d endpoints", name, got.Families, test.want)
+		}
+	}
+}
+
+// twoPorts adds a port that no endpoint has.
+func twoPorts(service *corev1.Service) {
+	service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: "odd", Port: 81})
+}
+
 // kube-proxy serves the Service too. Fronts for which the node knows no endpoint stay with kube-proxy.
 func TestHandOver(t *testing.T) {
 	balanced := func(s *corev1.Service) {

@@ -221,6 +221,7 @@ func (c *compiler) family(h *half, left *room) Family {
 		}
 		f.Elements += needed
 		f.Ports = append(f.Ports, compiled)
+		f.Reached = max(f.Reached, c.reached(n, got))
 	}
 	if len(f.Ports) > 0 {
 		known := h.known
@@ -229,11 +230,19 @@ func (c *compiler) family(h *half, left *room) Family {
 		}
 		f.Endpoints = known.endpoints()
 		f.Health = c.health(known)
-		if f.Health != nil && c.cutsOff(h) {
-			f.Health.LocalEndpoints = 0
+		if c.cutsOff(h) {
+			f.avoid()
 		}
 	}
 	return f
+}
+
+// reached counts the endpoints for connections from outside or, without addresses for them, for those to the cluster IP.
+func (c *compiler) reached(n need, got supply) int {
+	if n.cluster && c.policy.external == ruleset.PoolCluster {
+		return len(got.cluster)
+	}
+	return len(got.local)
 }
 
 // partialView is the view of a node on a Service whose groups come or go.

@@ -6,7 +6,8 @@ import (
 )
 
 // Handler answers /healthz, /livez and /readyz. All answer 503 while a change waits too long. /healthz also answers 503 while
-// the node is about to be removed, so that load balancers stop using it, and /readyz before the first sync.
+// the node is about to be removed, so that load balancers stop using it, and /readyz before the first sync. Below
+// /healthz/services are answers about single Services.
 func (s *State) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -14,6 +15,7 @@ func (s *State) Handler() http.Handler {
 		made.NodeEligible = &eligible
 		answer(w, made, made.Healthy && eligible)
 	})
+	mux.HandleFunc("/healthz/services/{namespace}/{name}", s.answerReach)
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
 		made := s.report()
 		answer(w, made, made.Healthy)
@@ -31,7 +33,11 @@ func answer(w http.ResponseWriter, made report, healthy bool) {
 	if healthy {
 		code, made.LastUpdated = http.StatusOK, made.CurrentTime
 	}
-	text, err := json.Marshal(made)
+	writeJSON(w, code, made)
+}
+
+func writeJSON(w http.ResponseWriter, code int, body any) {
+	text, err := json.Marshal(body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -120,7 +120,7 @@ func TestHealth(t *testing.T) {
 				if code != want {
 					t.Errorf("%s is %d, want %d: %v", path, code, want, body)
 				}
-				// What readers of kube-proxy's look for.
+				// Readers of kube-proxy's /healthz look for these.
 				if path == "/healthz" && (body["currentTime"] != clock.Now().Format(time.RFC3339Nano) || body["lastUpdated"] == nil) {
 					t.Errorf("%s has no timestamps: %v", path, body)
 				}
@@ -134,6 +134,59 @@ func TestHealth(t *testing.T) {
 			}
 			if got := state.Healthy(); got != (test.livez == 200) {
 				t.Errorf("healthy is %t", got)
+			}
+		})
+	}
+}
+
+// A load balancer may use a node for a Service while the node reaches an endpoint and stays.
+func TestReachOfServices(t *testing.T) {
+	node, going := &corev1.Node{}, &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: taintToBeDeleted}}}}
+	const unknown = "vicinity-proxy does not serve this Service on this node; vicinity explain svc/web -n shop says which proxy does"
+	for name, test := range map[string]struct {
+		reach              *Reach
+		node               *corev1.Node
+		starting, stuck    bool
+		code               int
+		reachable, known   float64
+		eligible, healthy  bool
+		withError, another bool
+	}{
+		"it reaches some":      {reach: &Reach{2, 5}, node: node, code: 200, reachable: 2, known: 5, eligible: true, healthy: true},
+		"it reaches none":      {reach: &Reach{0, 5}, node: node, code: 503, known: 5, eligible: true, healthy: true},
+		"not served":           {node: node, code: 404, eligible: true, healthy: true, withError: true},
+		"another is served":    {reach: &Reach{2, 5}, another: true, node: node, code: 404, eligible: true, healthy: true, withError: true},
+		"nothing is known yet": {node: node, starting: true, code: 503, eligible: true, healthy: true},
+		"the node leaves":      {reach: &Reach{2, 5}, node: going, code: 503, reachable: 2, known: 5, healthy: true},
+		"a change waits":       {reach: &Reach{2, 5}, node: node, stuck: true, code: 503, reachable: 2, known: 5, eligible: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := clocktesting.NewFakePassiveClock(start)
+			state := NewState(clock)
+			state.SetNode(test.node)
+			if !test.starting {
+				state.Updated(corev1.IPv4Protocol)
+			}
+			if test.stuck {
+				state.Queued(corev1.IPv4Protocol)
+				clock.SetTime(start.Add(Timeout))
+			}
+			served := web
+			if test.another {
+				served.Name = "other"
+			}
+			state.SetReach(served, &Reach{9, 9})
+			state.SetReach(served, test.reach)
+			code, body := ask(t, state.Handler(), "/healthz/services/shop/web")
+			want := map[string]any{
+				"service": map[string]any{"namespace": "shop", "name": "web"}, "reachableEndpoints": test.reachable, "knownEndpoints": test.known,
+				"nodeEligible": test.eligible, "serviceProxyHealthy": test.healthy,
+			}
+			if test.withError {
+				want["error"] = unknown
+			}
+			if code != test.code || !reflect.DeepEqual(body, want) {
+				t.Errorf("%d %v, want %d %v", code, body, test.code, want)
 			}
 		})
 	}

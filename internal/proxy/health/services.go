@@ -148,12 +148,9 @@ func (s *Services) answer(p port, opened openPort) {
 
 // serviceReport is the answer, with the same fields as kube-proxy's.
 type serviceReport struct {
-	Service struct {
-		Namespace string `json:"namespace"`
-		Name      string `json:"name"`
-	} `json:"service"`
-	LocalEndpoints      int  `json:"localEndpoints"`
-	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
+	Service             serviceName `json:"service"`
+	LocalEndpoints      int         `json:"localEndpoints"`
+	ServiceProxyHealthy bool        `json:"serviceProxyHealthy"`
 }
 
 // handler answers 200 if this node can take traffic for the Service.
@@ -162,8 +159,7 @@ func (s *Services) handler(name types.NamespacedName) http.Handler {
 		s.mu.Lock()
 		count := s.local[name]
 		s.mu.Unlock()
-		made := serviceReport{LocalEndpoints: count, ServiceProxyHealthy: s.state.Healthy()}
-		made.Service.Namespace, made.Service.Name = name.Namespace, name.Name
+		made := serviceReport{Service: serviceName(name), LocalEndpoints: count, ServiceProxyHealthy: s.state.Healthy()}
 		text, err := json.MarshalIndent(made, "", "\t")
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -1,5 +1,5 @@
 // Package health answers health checks: of a node's proxy, in the format of kube-proxy, and of load balancers about the
-// endpoints of a Service on the node. It decides no rules.
+// endpoints of a Service that the node has or reaches. It decides no rules.
 package health
 
 import (
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 )
 
@@ -24,11 +25,12 @@ type State struct {
 	updated  map[corev1.IPFamily]time.Time
 	waiting  map[corev1.IPFamily]time.Time // when the oldest waiting change was queued
 	eligible bool
+	reaches  map[types.NamespacedName]Reach // of the Services that the proxy serves
 }
 
 // NewState returns a healthy state, so that the proxy has time to start.
 func NewState(c clock.PassiveClock) *State {
-	return &State{clock: c, updated: map[corev1.IPFamily]time.Time{}, waiting: map[corev1.IPFamily]time.Time{}}
+	return &State{clock: c, updated: map[corev1.IPFamily]time.Time{}, waiting: map[corev1.IPFamily]time.Time{}, reaches: map[types.NamespacedName]Reach{}}
 }
 
 // Queued records that a change waits to be programmed.

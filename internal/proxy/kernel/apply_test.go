@@ -257,7 +257,7 @@ func TestReadReturnsAppliedRules(t *testing.T) {
 			t.Errorf("Shape differs:\n%s", found)
 		}
 	}
-	// What a program that knows nothing of all this lists must not fail.
+	// Other programs can still list the tables.
 	if list := n.nft(t, "list", "ruleset"); strings.Count(list, "table ") != len(families) {
 		t.Errorf("nft lists\n%s", list)
 	}

@@ -62,7 +62,7 @@ func TestInterferenceIgnoresOwnChanges(t *testing.T) {
 		commit(t, c, table, time.Now())
 		is("an own change", ruleset.NoInterference)
 	}
-	// What changes nothing, or is refused, hides nothing that comes after it.
+	// A transaction that changes nothing, or is refused, does not hide later foreign changes.
 	apply(t, c, ruleset.Transaction{Family: ruleset.IPv4, Changes: []ruleset.Change{{Kind: ruleset.AddTable}}})
 	is("an own change that changes nothing", ruleset.NoInterference)
 	err := c.Apply(t.Context(), ruleset.Transaction{Family: ruleset.IPv4, Changes: []ruleset.Change{

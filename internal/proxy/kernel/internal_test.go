@@ -119,7 +119,7 @@ func FuzzReplies(f *testing.F) {
 		if len(e.Key)+len(e.Data)+len(e.Verdict.Chain) > len(content) {
 			t.Errorf("element %q is longer than %q", e, content)
 		}
-		// What deletes a connection names the same one.
+		// The deletion names the same connection.
 		deleted := netlink.ReadTuple(netlink.Attribute([]byte(deletion(content)), netlink.TrackOriginal))
 		if first := netlink.Attribute(content, netlink.TrackOriginal); first != nil && deleted != netlink.ReadTuple(first) {
 			t.Errorf("the deletion is of %+v, the connection %+v", deleted, netlink.ReadTuple(first))

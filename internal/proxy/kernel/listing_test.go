@@ -70,7 +70,7 @@ func typical(t testing.TB, family ruleset.Family, clients int, interfaces rulese
 	return table
 }
 
-// What nft writes and the text does not, and what both write in different words.
+// Parts of nft's text that the golden text lacks or words differently.
 var (
 	comments   = regexp.MustCompile(`( |\n\t\t)comment "[^"]*"`)
 	priorities = regexp.MustCompile(`priority (dstnat|srcnat|filter) ([+-]) (\d+)`)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,10 +22,28 @@ type Acknowledgement struct {
 	Except []types.NamespacedName
 	// Failure is why a probe of the node failed. Then nothing is acknowledged.
 	Failure string
+	// Ready means that the kernel has all that was listed at the start, except for refused ports, and that the probe
+	// allows acknowledgements.
+	Ready bool
 }
 
 func (a Acknowledgement) equal(b Acknowledgement) bool {
-	return a.Version == b.Version && a.Failure == b.Failure && slices.Equal(a.Except, b.Except)
+	return a.Version == b.Version && a.Failure == b.Failure && a.Ready == b.Ready && slices.Equal(a.Except, b.Except)
+}
+
+// annotations returns the annotations of the Lease. Empty ones are removed.
+func (a Acknowledgement) annotations() map[string]string {
+	all := map[string]string{v1alpha1.AnnotationProgrammed: "", v1alpha1.AnnotationExcept: "", v1alpha1.AnnotationProbeFailure: a.Failure}
+	if a.Version == 0 {
+		return all
+	}
+	names := make([]string, len(a.Except))
+	for i, name := range a.Except {
+		names[i] = name.String()
+	}
+	all[v1alpha1.AnnotationProgrammed] = strconv.FormatUint(a.Version, 10)
+	all[v1alpha1.AnnotationExcept] = strings.Join(names, ",")
+	return all
 }
 
 // mostExcept bounds the excepted Services. If there are more, whole namespaces are excepted. If there are too many

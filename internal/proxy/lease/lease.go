@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +46,8 @@ type Options struct {
 	Owner func() *metav1.OwnerReference
 	// Alive reports whether the proxy is healthy.
 	Alive func() bool
+	// Written is called with the acknowledgement that a write of the Lease has stored. It may be nil.
+	Written func(Acknowledgement)
 	// Failed is called for each failed request.
 	Failed func()
 	Log    logr.Logger
@@ -85,23 +85,6 @@ func (k *Keeper) Acknowledge(programmed Acknowledgement) {
 		default:
 		}
 	}
-}
-
-// annotations returns the annotations of the Lease. Empty ones are removed.
-func (k *Keeper) annotations() map[string]string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	all := map[string]string{v1alpha1.AnnotationProgrammed: "", v1alpha1.AnnotationExcept: "", v1alpha1.AnnotationProbeFailure: k.current.Failure}
-	if k.current.Version == 0 {
-		return all
-	}
-	names := make([]string, len(k.current.Except))
-	for i, name := range k.current.Except {
-		names[i] = name.String()
-	}
-	all[v1alpha1.AnnotationProgrammed] = strconv.FormatUint(k.current.Version, 10)
-	all[v1alpha1.AnnotationExcept] = strings.Join(names, ",")
-	return all
 }
 
 // Run renews the Lease until the context ends. Then the Lease expires, and the node's next proxy takes it over.
@@ -152,11 +135,16 @@ func (k *Keeper) waitUntilDue(ctx context.Context, most time.Duration) bool {
 func (k *Keeper) write(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	err := k.put(limited)
-	if ctx.Err() != nil {
+	k.mu.Lock()
+	current := k.current
+	k.mu.Unlock()
+	err := k.put(limited, current)
+	switch {
+	case ctx.Err() != nil:
 		return nil
-	}
-	if err != nil {
+	case err == nil && k.Written != nil:
+		k.Written(current)
+	case err != nil:
 		k.stored = nil
 		k.Failed()
 		if !k.failing {
@@ -167,12 +155,12 @@ func (k *Keeper) write(ctx context.Context) error {
 	return err
 }
 
-func (k *Keeper) put(ctx context.Context) (err error) {
+func (k *Keeper) put(ctx context.Context, current Acknowledgement) (err error) {
 	name := v1alpha1.ProxyLeasePrefix + k.Node
 	if k.stored == nil {
 		k.stored, err = k.Leases.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			k.stored, err = k.Leases.Create(ctx, k.filled(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}), metav1.CreateOptions{})
+			k.stored, err = k.Leases.Create(ctx, k.filled(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, current), metav1.CreateOptions{})
 			if err != nil {
 				return fmt.Errorf("creating Lease %s: %w", name, err)
 			}
@@ -182,7 +170,7 @@ func (k *Keeper) put(ctx context.Context) (err error) {
 			return fmt.Errorf("reading Lease %s: %w", name, err)
 		}
 	}
-	written, err := k.Leases.Update(ctx, k.filled(k.stored.DeepCopy()), metav1.UpdateOptions{})
+	written, err := k.Leases.Update(ctx, k.filled(k.stored.DeepCopy(), current), metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("writing Lease %s: %w", name, err)
 	}
@@ -190,7 +178,7 @@ func (k *Keeper) put(ctx context.Context) (err error) {
 	return nil
 }
 
-func (k *Keeper) filled(lease *coordinationv1.Lease) *coordinationv1.Lease {
+func (k *Keeper) filled(lease *coordinationv1.Lease, current Acknowledgement) *coordinationv1.Lease {
 	if lease.Labels == nil {
 		lease.Labels = map[string]string{}
 	}
@@ -198,7 +186,7 @@ func (k *Keeper) filled(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	if lease.Annotations == nil {
 		lease.Annotations = map[string]string{}
 	}
-	for key, value := range k.annotations() {
+	for key, value := range current.annotations() {
 		if value != "" {
 			lease.Annotations[key] = value
 		} else {

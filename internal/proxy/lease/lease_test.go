@@ -208,6 +208,27 @@ func TestLeaseOfUnhealthyProxy(t *testing.T) {
 	})
 }
 
+// Written is called with what the Lease has, and not before a write succeeds.
+func TestWrittenFollowsTheWrite(t *testing.T) {
+	leased(t, func(k *Keeper, stored *fakeLeases) {
+		var written []Acknowledgement
+		k.Written = func(a Acknowledgement) { written = append(written, a) }
+		k.Acknowledge(Acknowledgement{})
+		stored.pass(0)
+		stored.set(func() { stored.fail = errors.New("the API is away") })
+		k.Acknowledge(Acknowledgement{Ready: true})
+		stored.pass(10 * time.Second)
+		if len(written) != 1 || written[0].Ready {
+			t.Errorf("%+v is written while the API is away", written)
+		}
+		stored.set(func() { stored.fail = nil })
+		stored.pass(retryAfter)
+		if len(written) != 2 || !written[1].Ready {
+			t.Errorf("%+v is written when the API is back", written)
+		}
+	})
+}
+
 func TestLeaseWriteFails(t *testing.T) {
 	leased(t, func(k *Keeper, stored *fakeLeases) {
 		stored.set(func() { stored.fail = errors.New("the API is away") })

@@ -464,8 +464,10 @@ func (m *machine) mayNotGoOn(c connection) (ends, certain bool) {
 		return false, true
 	case c.target == front.own():
 		return m.translated(front), true
-	case len(is.alive()) == 0 || slices.Contains(is.alive(), c.target):
+	case slices.Contains(is.alive(), c.target):
 		return false, true
+	case len(is.alive()) == 0:
+		return false, !m.forgetful // a Commit that the kernel refused may have ended it
 	case some && was.Name != is.Name:
 		return true, !m.forgetful
 	case slices.Contains(is.Known.Silent, c.target) || is.Known.View == "":
@@ -640,7 +642,8 @@ func (m *machine) tamperOnce(t *rapid.T) {
 	case 6, 7:
 		if c := m.kernel.chains["nat-output"]; c != nil {
 			other := *c
-			if other.Base = nil; rapid.Bool().Draw(t, "base") {
+			// The kernel lets no chain lead to a base chain.
+			if other.Base = nil; rapid.Bool().Draw(t, "base") && m.kernel.checkUnused(c.Name, "-") == nil {
 				other.Base = &Base{NAT: true, Hook: Output, Priority: rememberPriority}
 			}
 			m.kernel.chains["nat-output"] = &other

@@ -325,7 +325,7 @@ func (r *reconciler) remove(ctx context.Context, n *notes, d *v1alpha1.DomainRol
 	}
 	ask(n.asked, t.UID, r.clock.Now(), askTime)
 	if pod.Annotations[v1alpha1.AnnotationAbandonedRevision] != t.Revision {
-		err := shell.Patch(ctx, r.client, pod, shell.SetAnnotation(pod, v1alpha1.AnnotationAbandonedRevision, t.Revision))
+		err := shell.Patch(ctx, r.client, pod, []shell.Operation{shell.Guard(pod), shell.SetAnnotation(pod, v1alpha1.AnnotationAbandonedRevision, t.Revision)})
 		if err != nil {
 			delete(n.asked, t.UID)
 			return marked(pod, err)
@@ -349,9 +349,13 @@ func marked(pod *corev1.Pod, err error) error {
 
 // restore gives the workload the template of a revision.
 func (r *reconciler) restore(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, revision string) error {
-	t, err := readTarget(ctx, r.live, d)
-	if err != nil || t == nil || t.byItself(d.Spec.TargetRef) != nil || t.revision != d.Status.Revision {
+	t, err := r.readTarget(ctx, r.live, d)
+	if err != nil || t == nil || t.problem != nil || t.revision != d.Status.Revision {
 		return err // the next step reads it again
+	}
+	if t.isCustom { // the API refuses to ask for it
+		n.problem = "Vicinity writes no template of a " + d.Spec.TargetRef.Kind + "; write that of revision " + revision
+		return nil
 	}
 	if t.deployment != nil {
 		return r.restoreDeployment(ctx, n, t, revision)

@@ -25,17 +25,16 @@ import (
 // deployment has the fields of a target that only Deployments have.
 type deployment struct {
 	// sets are its ReplicaSets, in the order in which its controller shrinks those of old revisions.
-	sets    []*appsv1.ReplicaSet
-	problem *problem
-	paused  bool
-	number  int // of the revision
+	sets   []*appsv1.ReplicaSet
+	paused bool
+	number int // of the revision
 }
 
 // readDeployment reads the ReplicaSets. The ReplicaSet with the Deployment's revision number has its template, unless another
 // has a higher number: a Deployment that returns to an earlier template numbers the ReplicaSet first.
 func (t *target) readDeployment(ctx context.Context, reader client.Reader, w *appsv1.Deployment) error {
-	d := &deployment{problem: checkDeployment(w), paused: w.Spec.Paused, number: numberOf(w)}
-	t.kind, t.deployment, t.desired = rollout.Surge, d, int(ptr.Deref(w.Spec.Replicas, 1))
+	d := &deployment{paused: w.Spec.Paused, number: numberOf(w)}
+	t.kind, t.deployment, t.desired, t.problem = rollout.Surge, d, int(ptr.Deref(w.Spec.Replicas, 1)), checkDeployment(w)
 	var list appsv1.ReplicaSetList
 	if err := reader.List(ctx, &list, client.InNamespace(w.Namespace)); err != nil {
 		return fmt.Errorf("reading the ReplicaSets of %s/%s: %w", w.Namespace, w.Name, err)
@@ -105,9 +104,7 @@ func checkDeployment(w *appsv1.Deployment) *problem {
 	return nil
 }
 
-func hasGate(gates []corev1.PodSchedulingGate) bool {
-	return slices.ContainsFunc(gates, func(g corev1.PodSchedulingGate) bool { return g.Name == v1alpha1.RolloutGate })
-}
+func hasGate(gates []corev1.PodSchedulingGate) bool { return gateIn(gates) >= 0 }
 
 // slotOf returns the slot that a pod was released for, or its own. A value that cannot be the name of a pod comes from another owner, and
 // must not get into the status.
@@ -216,15 +213,13 @@ func isReplaced(m *rollout.Memory, pod *corev1.Pod) bool {
 // slots returns the slots with a pod. Up to the number of replicas it adds slots whose pod was taken down or is terminating, and then slots
 // for pods that do not exist yet, which count in all domains.
 func (f *fleet) slots(m *rollout.Memory) []rollout.Slot {
-	var names []string
+	names := map[string]bool{}
 	for _, p := range f.members {
-		names = append(names, p.slot)
+		names[p.slot] = true
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
 	add := func(name string) {
-		if len(names) < f.desired && !slices.Contains(names, name) {
-			names = append(names, name)
+		if len(names) < f.desired {
+			names[name] = true
 		}
 	}
 	for i := range m.Replacements {
@@ -233,14 +228,7 @@ func (f *fleet) slots(m *rollout.Memory) []rollout.Slot {
 	for _, p := range f.ending {
 		add(p.slot)
 	}
-	for n := 1; len(names) < f.desired; n++ {
-		names = append(names, "that has not come ("+strconv.Itoa(n)+")")
-	}
-	list := make([]rollout.Slot, len(names))
-	for i, name := range names {
-		list[i].Name = name
-	}
-	return list
+	return rollout.Slots(names, f.desired)
 }
 
 // podsOf adds the slots and the pods of a Deployment to a view, without held pods.

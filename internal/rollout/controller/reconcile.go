@@ -29,7 +29,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // sync returns after how long to look again, zero for never.
-func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.Duration, error) {
+func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (after time.Duration, err error) {
 	d := &v1alpha1.DomainRollout{}
 	switch err := r.client.Get(ctx, request.NamespacedName, d); {
 	case apierrors.IsNotFound(err) || err == nil && d.DeletionTimestamp != nil:
@@ -37,9 +37,11 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 	case err != nil:
 		return 0, fmt.Errorf("reading DomainRollout %s: %w", request, err)
 	}
+	if rollout.IsCustom(d.Spec.TargetRef) { // no watch notices its changes
+		defer func() { after = shell.Sooner(after, customTime) }()
+	}
 	n := r.notes.Of(request.NamespacedName, newNotes)
-	now := r.clock.Now()
-	if n.written.Pending(d, now) {
+	if n.written.Pending(d, r.clock.Now()) {
 		return shell.BehindWait, nil
 	}
 	t, p, err := r.target(ctx, d)
@@ -47,16 +49,7 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 		return 0, err
 	}
 	if p != nil {
-		standing := standingOf(&d.Status)
-		if err := r.store(ctx, n, d, invalid(d, p, now), false); err != nil {
-			return 0, err
-		}
-		after, err := r.callOff(ctx, n, d.Namespace, standing)
-		if err != nil || t == nil || p.reason == reasonTaken {
-			return after, err
-		}
-		again, err := r.fillOnly(ctx, n, d, t)
-		return shell.Sooner(after, again), err
+		return r.refuse(ctx, n, d, t, p)
 	}
 	if t.revision == "" { // an event follows when the controller of the workload has observed its last change
 		return r.behind(ctx, n, d, t)
@@ -69,7 +62,24 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 	if err != nil {
 		return 0, err
 	}
+	if p := v.outdatedPod(d); p != nil {
+		return r.refuse(ctx, n, d, t, p)
+	}
 	return r.step(ctx, n, d, v)
+}
+
+// refuse reports why a target cannot be updated, and withdraws requests. A Deployment still gets the pods that it lacks.
+func (r *reconciler) refuse(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t *target, p *problem) (time.Duration, error) {
+	standing := standingOf(&d.Status)
+	if err := r.store(ctx, n, d, invalid(d, p, r.clock.Now()), false); err != nil {
+		return 0, err
+	}
+	after, err := r.callOff(ctx, n, d.Namespace, standing)
+	if err != nil || t == nil || p.reason == reasonTaken {
+		return after, err
+	}
+	again, err := r.fillOnly(ctx, n, d, t)
+	return shell.Sooner(after, again), err
 }
 
 // end withdraws the known requests of a deleted DomainRollout, and forgets it.
@@ -99,9 +109,9 @@ func standingOf(s *v1alpha1.DomainRolloutStatus) map[string]string {
 // target reads the workload and checks it. If the revision differs from the stored one, the cache may be behind, so it reads the
 // workload live.
 func (r *reconciler) target(ctx context.Context, d *v1alpha1.DomainRollout) (*target, *problem, error) {
-	t, err := readTarget(ctx, r.client, d)
-	if err == nil && t != nil && d.Status.Revision != "" && t.revision != d.Status.Revision {
-		t, err = readTarget(ctx, r.live, d)
+	t, err := r.readTarget(ctx, r.client, d)
+	if err == nil && t != nil && !t.isCustom && d.Status.Revision != "" && t.revision != d.Status.Revision {
+		t, err = r.readTarget(ctx, r.live, d)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -105,6 +105,10 @@ func (w *world) restart() {
 			w.calls.Add(1)
 			return c.SubResource(sub).Update(ctx, o, options...)
 		},
+		SubResourceGet: func(_ context.Context, _ client.Client, _ string, o, scale client.Object, _ ...client.SubResourceGetOption) error {
+			w.calls.Add(1)
+			return readScale(o, scale)
+		},
 	}
 	live := interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {

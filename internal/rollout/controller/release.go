@@ -191,6 +191,8 @@ func (r *reconciler) behind(ctx context.Context, n *notes, d *v1alpha1.DomainRol
 		status.WaitingFor = fmt.Sprintf("waits for Deployment %s to observe its last change; if this lasts, run: kubectl describe deployment %s", name, name)
 	case t.object.GetDeletionTimestamp() != nil:
 		status.WaitingFor = fmt.Sprintf("%s %s is being deleted, so it is not updated", kind, name)
+	case t.isCustom:
+		status.WaitingFor = fmt.Sprintf("waits for %s %s: its status.observedGeneration must reach its generation %d, and its status.updateRevision must name a revision. See the log of its controller", kind, name, t.object.GetGeneration())
 	default:
 		status.WaitingFor = fmt.Sprintf("waits for %s %s to observe its last change; check whether a quota or a webhook refuses its ControllerRevision", kind, name)
 	}
@@ -323,7 +325,7 @@ func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.Domai
 		return "", err
 	}
 	live, err := r.liveFleet(ctx, d, v.target, m)
-	if err != nil || live == nil || live.deployment.problem != nil || live.deployment.paused {
+	if err != nil || live == nil || live.problem != nil || live.deployment.paused {
 		return "", err
 	}
 	old := live.member(t.UID)
@@ -486,16 +488,15 @@ func (r *reconciler) writeCost(ctx context.Context, pod *corev1.Pod, cost *strin
 // release lets a held pod, which was read live, be scheduled.
 func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one release) error {
 	pod := one.DeepCopy()
-	at := slices.IndexFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == v1alpha1.RolloutGate })
-	operations := []shell.Operation{shell.Guard(pod), shell.Remove(fmt.Sprintf("/spec/schedulingGates/%d", at))}
+	operations := []shell.Operation{shell.Guard(pod), removeGate(gateIn(pod.Spec.SchedulingGates))}
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 		operations = append(operations, shell.Add("/metadata/annotations", pod.Annotations))
 	}
 	released := r.clock.Now().UTC().Format(time.RFC3339)
-	operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedAt, released)[1:]...)
+	operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedAt, released))
 	if one.slot != "" {
-		operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedFor, one.slot)[1:]...)
+		operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedFor, one.slot))
 	}
 	isPlaced, err := r.hasNodeFor(ctx, d.Spec.TopologyKey, one.domain, pod)
 	if err != nil {

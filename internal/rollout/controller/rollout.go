@@ -3,6 +3,9 @@
 // decides what to do next. This package reads the State from caches, stores the step's memory in the status, and then
 // carries out the step. After a conflict of that write it does nothing.
 //
+// A workload of any other kind is updated by the contract in docs/rollouts.md. It is read live and without a watch, with rights that users
+// grant. Its new pods may have new names (rollout.AssignSlots).
+//
 // Pods are evicted, so that budgets hold. Only unready pods of an abandoned revision are deleted, after a live read and by
 // their UID: they would use up the budgets that must admit their eviction.
 //

@@ -111,6 +111,9 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 		v.state.Pods = append(v.state.Pods, read)
 	}
 	slices.SortFunc(v.state.Pods, func(a, b rollout.Pod) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	if t.isCustom {
+		rollout.AssignSlots(v.state, t.desired, r.clock.Now())
+	}
 	if isDaemon {
 		if v.state.Memory.Replacements, err = r.withoutLost(ctx, daemons, v.state); err != nil {
 			return nil, err
@@ -232,7 +235,7 @@ func specOf(s *v1alpha1.DomainRolloutSpec) rollout.Spec {
 	}
 	if w := s.Waves; w != nil {
 		spec.Waves = rollout.Waves{
-			Exponential: w.Type == v1alpha1.WavesExponential, Most: int(ptr.Deref(w.Most, 0)), Domains: int(ptr.Deref(w.Domains, 0)),
+			Exponential: w.Type == v1alpha1.WavesExponential, Most: int(ptr.Deref(w.Most, 0)), Domains: int(ptr.Deref(w.Domains, 0)), All: w.Type == v1alpha1.WavesAll,
 		}
 	}
 	if a := s.Approved; a != nil {

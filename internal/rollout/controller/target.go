@@ -26,6 +26,8 @@ const (
 	reasonNotGated    = "NotGated"
 	reasonTaken       = "TargetTaken"
 	reasonNoDomain    = "UnknownDomain"
+	reasonKind        = "KindUnsupported"
+	reasonForbidden   = "NotPermitted"
 )
 
 // maxPods bounds the pods of a target, because each step reads all of them.
@@ -36,9 +38,10 @@ type problem struct{ reason, message string }
 
 // target is the workload of a DomainRollout.
 type target struct {
-	object   client.Object
-	onDelete bool
-	kind     rollout.Kind
+	object client.Object
+	// problem says why the controller of the workload replaces pods in its own order. It is nil if it does not.
+	problem *problem
+	kind    rollout.Kind
 	// revision is the revision of new pods. It is empty while the workload's controller has not observed the last change.
 	revision string
 	isStuck  bool           // the workload's controller has not observed the last change for a long time
@@ -46,9 +49,18 @@ type target struct {
 	desired  int            // pods
 	// deployment is nil for other kinds.
 	deployment *deployment
+	isCustom   bool
 }
 
 // readTarget reads the workload. It returns nil if the workload does not exist.
+func (r *reconciler) readTarget(ctx context.Context, reader client.Reader, d *v1alpha1.DomainRollout) (*target, error) {
+	if rollout.IsCustom(d.Spec.TargetRef) {
+		return r.readCustom(ctx, d)
+	}
+	return readTarget(ctx, reader, d)
+}
+
+// readTarget reads a workload of a kind of Kubernetes.
 func readTarget(ctx context.Context, reader client.Reader, d *v1alpha1.DomainRollout) (*target, error) {
 	key := client.ObjectKey{Namespace: d.Namespace, Name: d.Spec.TargetRef.Name}
 	var object client.Object = &appsv1.StatefulSet{}
@@ -64,7 +76,7 @@ func readTarget(ctx context.Context, reader client.Reader, d *v1alpha1.DomainRol
 	case err != nil:
 		return nil, fmt.Errorf("reading %s %s: %w", d.Spec.TargetRef.Kind, key, err)
 	}
-	t := &target{object: object}
+	t := &target{object: object, problem: notOnDelete(d.Spec.TargetRef)}
 	var err error
 	switch w := object.(type) {
 	case *appsv1.StatefulSet:
@@ -78,7 +90,9 @@ func readTarget(ctx context.Context, reader client.Reader, d *v1alpha1.DomainRol
 }
 
 func (t *target) readStatefulSet(w *appsv1.StatefulSet) {
-	t.onDelete = w.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
+	if w.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+		t.problem = nil
+	}
 	t.kind = rollout.Ordered
 	if w.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
 		t.kind = rollout.InPlace
@@ -97,7 +111,9 @@ func (t *target) readStatefulSet(w *appsv1.StatefulSet) {
 
 // readDaemonSet finds the revision by its number: the revision of the template has the highest.
 func (t *target) readDaemonSet(ctx context.Context, reader client.Reader, w *appsv1.DaemonSet) error {
-	t.onDelete = w.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
+	if w.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
+		t.problem = nil
+	}
 	t.kind, t.desired = rollout.InPlace, int(w.Status.DesiredNumberScheduled)
 	if w.Status.ObservedGeneration != w.Generation {
 		return nil
@@ -132,15 +148,8 @@ func revisionName(r *appsv1.ControllerRevision) string {
 	return r.Labels[appsv1.ControllerRevisionHashLabelKey]
 }
 
-// byItself says why the controller of a workload replaces pods in its own order. It is nil if it does not.
-func (t *target) byItself(ref v1alpha1.RolloutTarget) *problem {
-	if t.deployment != nil {
-		return t.deployment.problem
-	}
-	if !t.onDelete {
-		return &problem{reasonNotOnDelete, fmt.Sprintf("%s %s replaces its pods by itself, without asking a budget; set its spec.updateStrategy.type to OnDelete", ref.Kind, ref.Name)}
-	}
-	return nil
+func notOnDelete(ref v1alpha1.RolloutTarget) *problem {
+	return &problem{reasonNotOnDelete, fmt.Sprintf("%s %s replaces its pods by itself, without asking a budget; set its spec.updateStrategy.type to OnDelete", ref.Kind, ref.Name)}
 }
 
 // check says why a target cannot be updated, nil if it can.
@@ -149,9 +158,9 @@ func (r *reconciler) check(ctx context.Context, d *v1alpha1.DomainRollout, t *ta
 	if t == nil {
 		return &problem{reasonNotFound, fmt.Sprintf("there is no %s %s in namespace %s; make it, or delete this DomainRollout", ref.Kind, ref.Name, d.Namespace)}, nil
 	}
-	switch p := t.byItself(ref); {
-	case p != nil:
-		return p, nil
+	switch {
+	case t.problem != nil:
+		return t.problem, nil
 	case t.desired > maxPods:
 		return &problem{reasonTooLarge, fmt.Sprintf("%s %s has %d pods, but at most %d can be updated by domain; split it", ref.Kind, ref.Name, t.desired, maxPods)}, nil
 	}
@@ -161,7 +170,7 @@ func (r *reconciler) check(ctx context.Context, d *v1alpha1.DomainRollout, t *ta
 	}
 	for i := range all.Items {
 		other := &all.Items[i]
-		if other.UID == d.UID || other.Spec.TargetRef != ref || other.DeletionTimestamp != nil || !isBefore(other, d) {
+		if other.UID == d.UID || rollout.Normal(other.Spec.TargetRef) != rollout.Normal(ref) || other.DeletionTimestamp != nil || !isBefore(other, d) {
 			continue
 		}
 		return &problem{reasonTaken, fmt.Sprintf("%s %s is already updated by the older DomainRollout %s; delete one of them", ref.Kind, ref.Name, other.Name)}, nil

@@ -65,8 +65,9 @@ func (r *reconciler) rollouts(ctx context.Context, namespace string, of v1alpha1
 		log.FromContext(ctx).Error(err, "reading DomainRollouts", "namespace", namespace)
 		return nil
 	}
+	of = rollout.Normal(of)
 	for i := range list.Items {
-		if of == (v1alpha1.RolloutTarget{}) || list.Items[i].Spec.TargetRef == of {
+		if of == (v1alpha1.RolloutTarget{}) || rollout.Normal(list.Items[i].Spec.TargetRef) == of {
 			found = append(found, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 		}
 	}
@@ -104,12 +105,8 @@ func (r *reconciler) ownedHandler(same func(before, after client.Object) bool) h
 		if owner != nil && owner.Kind == kindReplicaSet {
 			owner = r.aboveReplicaSet(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: owner.Name})
 		}
-		if owner == nil {
-			return
-		}
-		switch owner.Kind {
-		case v1alpha1.KindStatefulSet, v1alpha1.KindDaemonSet, v1alpha1.KindDeployment:
-			enqueue(r.rollouts(ctx, o.GetNamespace(), v1alpha1.RolloutTarget{Kind: owner.Kind, Name: owner.Name}), gatherTime, q)
+		if owner != nil {
+			enqueue(r.rollouts(ctx, o.GetNamespace(), v1alpha1.RolloutTarget{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name}), gatherTime, q)
 		}
 	}, same)
 }
@@ -230,7 +227,7 @@ func (u *unfollowed) heldHandler() handlerFuncs {
 
 func (u *unfollowed) rolloutHandler() handlerFuncs {
 	return shell.OnChange(func(_ context.Context, o client.Object, q queue) {
-		if d, ok := o.(*v1alpha1.DomainRollout); ok && d.Spec.TargetRef.Kind == v1alpha1.KindDeployment {
+		if d, ok := o.(*v1alpha1.DomainRollout); ok && d.Spec.TargetRef.Kind == v1alpha1.KindDeployment && !rollout.IsCustom(d.Spec.TargetRef) {
 			enqueue(requestFor(d.Namespace, d.Spec.TargetRef.Name), gatherTime, q)
 		}
 	}, sameEnding)
@@ -251,7 +248,9 @@ func (u *unfollowed) sync(ctx context.Context, request reconcile.Request) (time.
 	if err := u.client.List(ctx, &all, client.InNamespace(request.Namespace)); err != nil {
 		return 0, fmt.Errorf("reading the DomainRollouts of %s: %w", request.Namespace, err)
 	}
-	if slices.ContainsFunc(all.Items, func(d v1alpha1.DomainRollout) bool { return d.Spec.TargetRef == ref && d.DeletionTimestamp == nil }) {
+	if slices.ContainsFunc(all.Items, func(d v1alpha1.DomainRollout) bool {
+		return rollout.Normal(d.Spec.TargetRef) == ref && d.DeletionTimestamp == nil
+	}) {
 		u.own.Forget(request.NamespacedName)
 		return 0, nil
 	}

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/routing"
 )
@@ -34,7 +33,7 @@ func (s *pass) reportOutcome(ctx context.Context, d routing.Decision) error {
 		return nil
 	}
 	after := s.condition(&d)
-	if before == nil && isUnremarkable(&d) || before != nil && shell.SameCondition(before, &after) {
+	if before == nil && d.IsUnremarkable() || before != nil && shell.SameCondition(before, &after) {
 		s.record.pending.Reset()
 		return nil
 	}
@@ -58,14 +57,24 @@ func (s *pass) writeOutcome(ctx context.Context, d *routing.Decision, after meta
 
 // condition returns the condition of a decision. Lost hints do not matter if vicinity-proxy serves the Service.
 func (s *pass) condition(d *routing.Decision) metav1.Condition {
-	if s.areHintsLost(d) {
+	switch state, why := s.ineffective(d); state {
+	case stateHintsLost:
 		return routing.WithHintsLost(d.Condition())
+	case stateNotInForce:
+		if why == "" {
+			return *routing.ConditionOf(s.in.Service)
+		}
+		return routing.WithNotInForce(d.Condition(), why)
 	}
 	return d.Condition()
 }
 
-func (s *pass) areHintsLost(d *routing.Decision) bool {
-	return s.record.backoff.isReported() && !isServed(d, s.in.Service)
+// ineffective returns the state of a Service whose hints have no effect, and the cause of stateNotInForce.
+func (s *pass) ineffective(d *routing.Decision) (state, why string) {
+	if s.record.backoff.isReported() && !isServed(d, s.in.Service) {
+		return stateHintsLost, ""
+	}
+	return s.notInForce(d)
 }
 
 const failingReported = 30 * time.Second
@@ -93,23 +102,10 @@ func (s *pass) hasLasted(condition *metav1.Condition) bool {
 	return left == 0
 }
 
-func isUnremarkable(d *routing.Decision) bool {
-	for i := range d.Families {
-		if d.Families[i].Outcome.Rule != allocate.RuleNoEndpoints {
-			return false
-		}
-	}
-	return d.Delivery != allocate.DeliveryNone && len(d.Notes) == 0 && len(d.Request.Warnings) == 0
-}
-
 func eventOf(d *routing.Decision, condition *metav1.Condition) (kind, reason string) {
-	kind = corev1.EventTypeNormal
-	if len(d.Request.Warnings) > 0 {
-		kind = corev1.EventTypeWarning
-	}
 	reason, warning := routing.ReadReason(condition.Reason).Event()
-	if warning {
-		kind = corev1.EventTypeWarning
+	if warning || len(d.Request.Warnings) > 0 {
+		return corev1.EventTypeWarning, reason
 	}
-	return kind, reason
+	return corev1.EventTypeNormal, reason
 }

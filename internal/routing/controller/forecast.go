@@ -36,6 +36,17 @@ const forecastSteps = 16
 // is infinite if a Service would lose its last endpoint, or a zone all endpoints that it reaches now. A set is missing
 // in the result if a plan cannot be made.
 func (f *Forecast) Overload(ctx context.Context, namespace string, sets map[string][]string) (map[string]float64, error) {
+	found := make(map[string]float64, len(sets))
+	all := map[string]bool{}
+	for set, pods := range sets {
+		found[set] = 0
+		for _, pod := range pods {
+			all[pod] = true
+		}
+	}
+	if f.options.Settings.WithoutRouting {
+		return found, nil // no Service has a plan
+	}
 	var services corev1.ServiceList
 	if err := f.client.List(ctx, &services, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("reading the Services of %s: %w", namespace, err)
@@ -45,14 +56,6 @@ func (f *Forecast) Overload(ctx context.Context, namespace string, sets map[stri
 		return nil, fmt.Errorf("reading Nodes: %w", err)
 	}
 	cluster := capacity.NewCluster(pointers(nodes.Items))
-	found := make(map[string]float64, len(sets))
-	all := map[string]bool{}
-	for set, pods := range sets {
-		found[set] = 0
-		for _, pod := range pods {
-			all[pod] = true
-		}
-	}
 	for i := range services.Items {
 		service := &services.Items[i]
 		if service.DeletionTimestamp != nil || f.options.Exclusion.Reason(namespace, service.Name) != "" {

@@ -16,14 +16,16 @@ func TestForecast(t *testing.T) {
 	for name, test := range map[string]struct {
 		annotations map[string]string
 		removed     []string
+		off         bool
 		least, most float64
 	}{
 		"another Service": {annotations: preferZone(), removed: []string{"other"}, most: 0},
 		// After removal at once, each of the others has an even share. After removal one by one, the plan for five
 		// endpoints gives the zone the endpoints of another zone, and keeps them.
-		"one zone": {annotations: preferZone(), removed: []string{"web-0", "web-1"}, least: 0.33, most: 0.34},
-		"all":      {annotations: preferZone(), removed: []string{"web-0", "web-1", "web-2", "web-3", "web-4", "web-5"}, least: math.Inf(1), most: math.Inf(1)},
-		"no plan":  {removed: []string{"web-0", "web-1", "web-2", "web-3", "web-4", "web-5"}, most: 0},
+		"one zone":       {annotations: preferZone(), removed: []string{"web-0", "web-1"}, least: 0.33, most: 0.34},
+		"all":            {annotations: preferZone(), removed: []string{"web-0", "web-1", "web-2", "web-3", "web-4", "web-5"}, least: math.Inf(1), most: math.Inf(1)},
+		"routing is off": {annotations: preferZone(), off: true, removed: []string{"web-0", "web-1", "web-2", "web-3", "web-4", "web-5"}, most: 0},
+		"no plan":        {removed: []string{"web-0", "web-1", "web-2", "web-3", "web-4", "web-5"}, most: 0},
 	} {
 		slice := &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
@@ -42,7 +44,9 @@ func TestForecast(t *testing.T) {
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Type: corev1.ServiceTypeClusterIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
 		})
 		w := newWorld(t, objects...)
-		got, err := NewForecast(w.client, testOptions()).Overload(t.Context(), "shop", map[string][]string{"a": test.removed})
+		options := testOptions()
+		options.Settings.WithoutRouting = test.off
+		got, err := NewForecast(w.client, options).Overload(t.Context(), "shop", map[string][]string{"a": test.removed})
 		load, known := got["a"]
 		if err != nil || !known || load < test.least || load > test.most {
 			t.Errorf("%s: %v, %v", name, got, err)

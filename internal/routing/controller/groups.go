@@ -80,6 +80,9 @@ func (s *groupSync) run(ctx context.Context) error {
 		if hand.Proxies, err = s.proxies.nodes(ctx); err != nil {
 			return fmt.Errorf("reading which proxies are ready: %w", err)
 		}
+		if refused := routing.RefusedOutside(s.in, s.d, hand.Proxies); refused != "" {
+			s.notes = append(s.notes, refused)
+		}
 	}
 	return s.handOver(ctx, hand.Next(s.now))
 }
@@ -111,11 +114,9 @@ func (s *groupSync) handOver(ctx context.Context, step handover.Step) error {
 }
 
 func (s *groupSync) giveTo(ctx context.Context, proxy string) error {
-	service := serviceObject(s.in.Service)
-	if err := shell.Patch(ctx, s.client, service, shell.SetLabel(s.in.Service, v1alpha1.LabelServiceProxyName, proxy)); err != nil {
-		return fmt.Errorf("writing the label %s of Service %s: %w", v1alpha1.LabelServiceProxyName, s.key, err)
+	if _, err := s.patchService(ctx, "label "+v1alpha1.LabelServiceProxyName, shell.SetLabel(s.in.Service, v1alpha1.LabelServiceProxyName, proxy)); err != nil {
+		return err
 	}
-	s.record.noteServiceWrite(service, s.now)
 	s.writes++
 	s.proxyChanged = true
 	return nil

@@ -110,6 +110,31 @@ func (w *world) replacePods() {
 	}
 }
 
+// The condition names zones that refuse connections from outside, once vicinity-proxy serves the Service.
+func TestZonesThatRefuseConnections(t *testing.T) {
+	service := proxied(v1alpha1.AnnotationSameZone, v1alpha1.Require)
+	service.Spec.Type = corev1.ServiceTypeNodePort
+	w := newWorld(t, append(threeZones(), service, aSlice("web", 0, "a b"))...)
+	expect := func(when string, want bool) {
+		t.Helper()
+		c := w.condition()
+		if got := c != nil && strings.Contains(c.Message, "connections from outside are refused at all nodes of c, which"); got != want {
+			t.Errorf("%s: %+v", when, c)
+		}
+	}
+	w.sync("web")
+	w.syncAfter(2 * time.Second)
+	expect("kube-proxy serves", false)
+	w.acknowledge(w.newestVersion())
+	w.settle("web")
+	expect("zone c has no endpoint", true)
+	slice := w.slices("web")[0]
+	slice.Endpoints = aSlice("web", 0, "a b c").Endpoints
+	w.update(slice)
+	w.settle("web")
+	expect("each zone has one", false)
+}
+
 // Groups stay until kube-proxy sees the slices, which is after Kubernetes has removed the label from them.
 func TestHandBackWaitsForKubernetes(t *testing.T) {
 	w := newServedWorld(t)

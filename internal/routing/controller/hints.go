@@ -39,28 +39,17 @@ func hintPatch(write hints.Write) []shell.Operation {
 // markPatch sets or removes the label for routed slices, where Kubernetes does not copy it. A slice of a Service has
 // labels.
 func markPatch(write hints.Write) []shell.Operation {
-	path := shell.Pointer("metadata", "labels", v1alpha1.LabelRouted)
-	switch {
-	case !hints.IsForeign(write.Slice) || write.Marked == hints.IsMarked(write.Slice):
+	if !hints.IsForeign(write.Slice) || write.Marked == hints.IsMarked(write.Slice) {
 		return nil
-	case write.Marked:
-		return []shell.Operation{shell.Add(path, "true")}
 	}
-	return []shell.Operation{shell.Remove(path)}
+	return []shell.Operation{shell.SetLabel(write.Slice, v1alpha1.LabelRouted, map[bool]string{true: "true"}[write.Marked])}
 }
 
 func heldPatch(write hints.Write) []shell.Operation {
-	before, found := write.Slice.Annotations[v1alpha1.AnnotationHeld]
-	path := shell.Pointer("metadata", "annotations", v1alpha1.AnnotationHeld)
-	switch {
-	case write.Held == before:
+	if write.Held == write.Slice.Annotations[v1alpha1.AnnotationHeld] {
 		return nil
-	case write.Held == "":
-		return []shell.Operation{shell.Remove(path)}
-	case found || len(write.Slice.Annotations) > 0:
-		return []shell.Operation{shell.Add(path, write.Held)}
 	}
-	return []shell.Operation{shell.Add("/metadata/annotations", map[string]string{v1alpha1.AnnotationHeld: write.Held})}
+	return []shell.Operation{shell.SetAnnotation(write.Slice, v1alpha1.AnnotationHeld, write.Held)}
 }
 
 func (r *reconciler) writeHints(ctx context.Context, write hints.Write) (*discoveryv1.EndpointSlice, error) {
@@ -84,42 +73,47 @@ func serviceObject(service *corev1.Service) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name}}
 }
 
-// hintBackoff delays writes of hints that are removed again, as by Kubernetes' own controller while the webhook is
-// down, or that are not stored as written, as with another mutating webhook. A failure is a loss of hints.
-type hintBackoff struct {
+// lossBackoff delays writes that another writer undoes, as Kubernetes' own controller does with hints while the webhook
+// is down, or that are not stored as written, as with another mutating webhook. A failure is a loss.
+type lossBackoff struct {
 	shell.Backoff
-	written time.Time
+	written        time.Time
+	longest, proof time.Duration // the longest delay, and how long a write must stay to count as safe
 }
 
+var (
+	// Kubernetes' controller acts about a second after a write.
+	hintLosses = lossBackoff{longest: 5 * time.Minute, proof: 5 * time.Second}
+	// Each mark wakes every proxy, and some writers undo changes every few minutes.
+	markLosses = lossBackoff{longest: time.Hour, proof: 10 * time.Minute}
+)
+
 const (
-	// firstWait is the delay after the first loss, and longestWait the longest delay.
-	firstWait   = time.Second
-	longestWait = 5 * time.Minute
-	// proof is how long hints must stay to count as safe: Kubernetes' controller acts about a second after a write.
-	proof = 5 * time.Second
+	// firstWait is the delay after the first loss.
+	firstWait = time.Second
 	// reportedLosses is the number of losses in a row that is reported.
 	reportedLosses = 3
 )
 
-func (b *hintBackoff) noteLoss(now time.Time) { b.Fail(now, firstWait, longestWait) }
+func (b *lossBackoff) noteLoss(now time.Time) { b.Fail(now, firstWait, b.longest) }
 
-// confirm notes that the hints are as written.
-func (b *hintBackoff) confirm(now time.Time) {
+// confirm notes that the object is as written.
+func (b *lossBackoff) confirm(now time.Time) {
 	switch {
 	case b.Failures == 0:
 	case b.written.IsZero(): // an earlier controller has written them
 		b.written = now
-	case now.Sub(b.written) >= proof:
+	case now.Sub(b.written) >= b.proof:
 		b.Backoff = shell.Backoff{}
 	}
 }
 
-func (b *hintBackoff) isReported() bool { return b.Failures >= reportedLosses }
+func (b *lossBackoff) isReported() bool { return b.Failures >= reportedLosses }
 
-// untilProof returns how long hints must still stay to count as safe, zero if none was lost.
-func (b *hintBackoff) untilProof(now time.Time) time.Duration {
+// untilProof returns how long a write must still stay to count as safe, zero if none was lost.
+func (b *lossBackoff) untilProof(now time.Time) time.Duration {
 	if b.Failures == 0 {
 		return 0
 	}
-	return max(0, b.written.Add(proof).Sub(now))
+	return max(0, b.written.Add(b.proof).Sub(now))
 }

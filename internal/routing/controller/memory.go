@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
@@ -34,9 +35,15 @@ type record struct {
 	slices   map[string]string
 	trust    shell.Trust // in both
 	labelled time.Time   // when the Service got the label
+	// seen has the resource versions of all slices at the last sync, nil before the first one. hinted counts slices that
+	// the webhook gave hints, and that no metric has yet.
+	seen   map[string]string
+	hinted int
 	// holdUntil is when zones may lose endpoints again, zero before the first step.
 	holdUntil time.Time
-	backoff   hintBackoff
+	backoff   lossBackoff
+	mark      lossBackoff // of writes of the mark
+	marked    bool        // the last write set the mark
 	failing   time.Time
 	pending   shell.Lasting[string]
 	// groups are the written groups, and handover is the memory of the hand-over.
@@ -48,6 +55,20 @@ type record struct {
 func (r *record) noteServiceWrite(service *corev1.Service, now time.Time) {
 	r.service = service.ResourceVersion
 	r.trust.Renew(now)
+}
+
+// noteSlices counts the slices that others have written since the last sync and that have hints: the webhook's, because
+// other writers remove the hints of a routed Service.
+func (r *record) noteSlices(eps []*discoveryv1.EndpointSlice) {
+	seen := make(map[string]string, len(eps))
+	for _, slice := range eps {
+		seen[slice.Name] = slice.ResourceVersion
+		isTheirs := r.seen != nil && slice.ResourceVersion != r.seen[slice.Name] && slice.ResourceVersion != r.slices[slice.Name]
+		if isTheirs && slice.Labels[v1alpha1.LabelRouted] == "true" && slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hints != nil }) {
+			r.hinted++
+		}
+	}
+	r.seen = seen
 }
 
 // distrust forgets the writes, because the cache will never show them.
@@ -93,7 +114,7 @@ func (m *memory) record(key types.NamespacedName) (r *record, fresh bool) {
 	defer m.mu.Unlock()
 	r = m.services[key]
 	if r == nil {
-		r = &record{slices: map[string]string{}}
+		r = &record{slices: map[string]string{}, backoff: hintLosses, mark: markLosses}
 		m.services[key] = r
 		return r, true
 	}
@@ -113,10 +134,13 @@ func (m *memory) setReport(key types.NamespacedName, made report) {
 	m.reports[key] = made
 }
 
-func (m *memory) keys() []types.NamespacedName {
+// wake requeues all Services.
+func (m *memory) wake(q queue) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Collect(maps.Keys(m.services))
+	for key := range m.services {
+		q.Add(reconcile.Request{NamespacedName: key})
+	}
 }
 
 // each calls f for every Service. f must not use the memory.

@@ -26,20 +26,21 @@ type metrics struct {
 	writes      *prometheus.CounterVec
 	losses      prometheus.Counter
 	replans     prometheus.Counter
+	unknown     prometheus.GaugeFunc
 	services    *serviceCollector
 }
 
-func newMetrics(m *memory, top int) *metrics {
+func newMetrics(m *memory, cilium *ciliumWatch, top int) *metrics {
 	return &metrics{
 		changes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "endpoint_slice_controller_changes_endpointslices_per_sync",
-			Help:    "EndpointSlices and groups written by a sync of a Service.",
+			Help:    "EndpointSlices and groups that a sync of a Service writes, with slices that the webhook gave hints before it.",
 			Buckets: []float64{0, 1, 2, 5, 10, 20, 50, 100, 200},
 		}, []string{"approach"}),
 		reallocated: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "endpoint_slice_controller_reallocated_endpoints_per_sync",
 			Help:    "Endpoints that serve other zones after a sync of a Service than before.",
-			Buckets: prometheus.ExponentialBucketsRange(1, 4096, 13),
+			Buckets: append([]float64{0}, prometheus.ExponentialBucketsRange(1, 4096, 13)...),
 		}),
 		endpoints: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "endpoint_slice_controller_total_endpoints",
@@ -62,6 +63,8 @@ func newMetrics(m *memory, top int) *metrics {
 			Name: "vicinity_routing_replans_total",
 			Help: "Plans that were replaced by a better one although they could be kept.",
 		}),
+		unknown: shell.NewGauge("vicinity_routing_cilium_unknown", "1 if the ConfigMap cilium-config in kube-system could not be read, so that no new Service gets a mark.",
+			func() int { return int(cilium.failing.Load()) }),
 		services: newServiceCollector(m, top),
 	}
 }
@@ -76,7 +79,7 @@ func (m *metrics) register() error {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.replans, m.services}
+	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.replans, m.unknown, m.services}
 }
 
 func (m *metrics) countSync(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
@@ -119,6 +122,7 @@ type zoneLoad struct {
 const (
 	stateUndelivered = "undelivered"
 	stateHintsLost   = "hints-lost"
+	stateNotInForce  = "not-in-force"
 	stateNotRouted   = "not-routed"
 	// stateDelivered is the state of a headless Service whose plan is written. The controller does not see whether
 	// clients ask a DNS server that follows it.
@@ -127,7 +131,7 @@ const (
 
 // reportOf reports a decision about a Service. Its state is the worst of its families, unless its hints have no effect.
 // Its figures are those of the plan in effect.
-func reportOf(d *routing.Decision, service *corev1.Service, hintsLost bool) report {
+func reportOf(d *routing.Decision, service *corev1.Service, ineffective string) report {
 	made := report{mode: string(d.Request.Approach), delivery: d.Delivery, state: stateNotRouted}
 	if d.Delivery == allocate.DeliveryNone {
 		return made
@@ -136,7 +140,7 @@ func reportOf(d *routing.Decision, service *corev1.Service, hintsLost bool) repo
 	if len(d.Families) == 0 {
 		made.state = allocate.Waiting.String()
 	}
-	force := inForce(d, service, hintsLost)
+	force := inForce(d, service, ineffective != "")
 	for i := range d.Families {
 		f := &d.Families[i]
 		figures, loads := figuresOf(f, force)
@@ -148,8 +152,8 @@ func reportOf(d *routing.Decision, service *corev1.Service, hintsLost bool) repo
 	switch {
 	case d.Request.Headless && made.state == allocate.Allocated.String():
 		made.state = stateDelivered
-	case hintsLost:
-		made.state = stateHintsLost
+	case ineffective != "":
+		made.state = ineffective
 	case d.Hinted().Undelivered:
 		made.state = stateUndelivered
 	}
@@ -158,11 +162,11 @@ func reportOf(d *routing.Decision, service *corev1.Service, hintsLost bool) repo
 
 // inForce returns the decision that proxies follow: the one for hints until vicinity-proxy serves the Service, nil
 // without hints. For a headless Service it is the delivered one.
-func inForce(d *routing.Decision, service *corev1.Service, hintsLost bool) *routing.Decision {
+func inForce(d *routing.Decision, service *corev1.Service, ineffective bool) *routing.Decision {
 	if isServed(d, service) {
 		return d
 	}
-	if d = d.Hinted(); hintsLost || d.Undelivered || d.Delivery != allocate.DeliveryHints {
+	if d = d.Hinted(); ineffective || d.Undelivered || d.Delivery != allocate.DeliveryHints {
 		return nil
 	}
 	return d

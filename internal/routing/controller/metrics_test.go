@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -159,20 +160,16 @@ func TestMovedEndpointsAreCounted(t *testing.T) {
 			w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve), aPolicy("optimal", v1alpha1.RoutingPolicySpec{Algorithm: "optimal"}))...)
 			registry := prometheus.NewPedanticRegistry()
 			registry.MustRegister(w.reconciler.metrics.reallocated)
-			moved := func() float64 {
-				t.Helper()
-				families, err := registry.Gather()
-				if err != nil {
-					t.Fatal(err)
-				}
-				return families[0].GetMetric()[0].GetHistogram().GetSampleSum()
-			}
+			moved := func() float64 { return histogram(t, registry).GetSampleSum() }
 			w.syncAfter(0)
 			w.copyLabel("web")
 			w.acknowledge(w.newestVersion())
 			w.settle("web")
 			if got := moved(); got != 0 {
 				t.Errorf("%g endpoints are counted before any has moved", got)
+			}
+			if none := histogram(t, registry).GetBucket()[0]; none.GetUpperBound() != 0 || none.GetCumulativeCount() == 0 {
+				t.Errorf("the first bucket has %d syncs and ends at %g, want the syncs that moved none", none.GetCumulativeCount(), none.GetUpperBound())
 			}
 			slice := w.slices("web")[0]
 			slice.Endpoints = slices.Delete(slice.Endpoints, 4, 7) // one is left in zone b
@@ -188,5 +185,36 @@ func TestMovedEndpointsAreCounted(t *testing.T) {
 				t.Errorf("%g endpoints are counted again", got-before)
 			}
 		})
+	}
+}
+
+// histogram gathers the only series of a registry.
+func histogram(t *testing.T, registry *prometheus.Registry) *dto.Histogram {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families[0].GetMetric()[0].GetHistogram()
+}
+
+// A slice that Kubernetes writes with the hints of the webhook counts once, although the controller writes nothing.
+func TestSlicesOfTheWebhookAreCounted(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(w.reconciler.metrics.changes)
+	w.settle("web")
+	before := histogram(t, registry).GetSampleSum()
+	for _, added := range []string{twelve + " a=a", twelve + " a=a b=b"} {
+		w.takePatches()
+		slice := w.slices("web")[0]
+		slice.Endpoints = append(slice.Endpoints, aSlice("web", 0, added).Endpoints[len(slice.Endpoints)])
+		w.update(slice)
+		w.settle("web")
+		w.settle("web")
+		before++
+		if got, sent := histogram(t, registry).GetSampleSum(), w.takePatches(); got != before || len(sent) > 0 {
+			t.Errorf("%g slices are counted, want %g; the controller writes %q", got, before, sent)
+		}
 	}
 }

@@ -102,8 +102,6 @@ func (w *nodeWatcher) refresh(ctx context.Context, q queue) error {
 	if w.cluster.Swap(cluster) == nil {
 		return nil // no sync has used any
 	}
-	for _, key := range w.memory.keys() {
-		q.Add(reconcile.Request{NamespacedName: key})
-	}
+	w.memory.wake(q)
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/consumer"
 	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/intent"
@@ -34,6 +35,7 @@ type reconciler struct {
 	memory   *memory
 	nodes    *nodeWatcher
 	proxies  *proxyTable
+	cilium   *ciliumWatch
 	metrics  *metrics
 	syncs    *shell.Syncs
 	pace     *replanPace
@@ -78,7 +80,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.forget(key)
 		return reconcile.Result{}, nil
 	}
-	s := &pass{reconciler: r, key: key, now: r.clock.Now(), planner: r.planners.Get().(*allocate.Planner)}
+	s := &pass{reconciler: r, key: key, in: routing.Input{Service: service}, now: r.clock.Now(), planner: r.planners.Get().(*allocate.Planner)}
 	defer r.planners.Put(s.planner)
 	err = s.run(ctx, service)
 	result, outcome, err := shell.Finish(s.again, err)
@@ -111,6 +113,9 @@ func (s *pass) run(ctx context.Context, service *corev1.Service) error {
 	}
 	if s.record.uid = service.UID; fresh && routing.LostHints(service) {
 		s.record.backoff.Failures = reportedLosses
+	}
+	if fresh && routing.NotInForce(service) && s.wantsMark() && !consumer.IsMarked(service) {
+		s.record.mark.Failures = reportedLosses
 	}
 	if shell.Behind(service, s.record.service) {
 		if s.record.trust.Left(s.now) > 0 {
@@ -154,7 +159,7 @@ func (s *pass) run(ctx context.Context, service *corev1.Service) error {
 
 func hasTraces(service *corev1.Service) bool {
 	_, labelled := service.Labels[v1alpha1.LabelRouted]
-	return labelled || intent.IsHandedOver(service) ||
+	return labelled || consumer.IsMarked(service) || intent.IsHandedOver(service) ||
 		routing.ConditionOf(service) != nil
 }
 
@@ -170,6 +175,7 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 	in.Groups = s.record.groups.Current(in.Groups, s.now)
 	in.Cluster, in.Settings, in.Last, in.Planner = cluster, s.options.Settings, s.record.last, s.planner
 	s.in = in
+	s.record.noteSlices(in.Slices)
 	s.requeueAfter(s.record.groups.Left(s.now))
 	return nil
 }
@@ -231,12 +237,14 @@ func (s *pass) noteMoved(d *routing.Decision) {
 }
 
 func (s *pass) remember(ctx context.Context, d routing.Decision) {
-	reported := reportOf(&d, s.in.Service, s.areHintsLost(&d))
+	ineffective, _ := s.ineffective(&d)
+	reported := reportOf(&d, s.in.Service, ineffective)
 	s.record.last = nil
 	if d.Delivery != allocate.DeliveryNone {
 		s.record.last = d.Essence()
-		s.metrics.observeDelivery(d, s.slices, s.moved)
+		s.metrics.observeDelivery(d, s.slices+s.record.hinted, s.moved)
 	}
+	s.record.hinted = 0
 	s.memory.setReport(s.key, reported)
 	if s.slices > 0 {
 		log.FromContext(ctx).Info("routed", "delivery", d.Delivery.Title(), "source", d.Request.Source,

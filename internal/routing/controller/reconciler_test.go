@@ -151,12 +151,12 @@ func TestBackOffWhileHintsAreStripped(t *testing.T) {
 	total := time.Duration(0)
 	for _, wait := range waits {
 		total += wait
-		if wait > longestWait {
+		if wait > hintLosses.longest {
 			t.Errorf("waits %s", wait)
 		}
 	}
 	// 1 + 2 + 4 + … + 256 seconds, then thrice the longest.
-	if want := 511*time.Second + 3*longestWait; total != want {
+	if want := 511*time.Second + 3*hintLosses.longest; total != want {
 		t.Errorf("waited %s in all, want %s: %v", total, want, waits)
 	}
 	reported := w.newEvents()

@@ -77,7 +77,7 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 		return d, nil
 	}
 	if s.hintsAreUncertain() {
-		s.requeueAfter(s.record.backoff.Wait(s.now) + proof)
+		s.requeueAfter(s.record.backoff.Wait(s.now) + s.record.backoff.proof)
 		return d, nil
 	}
 	in := s.in

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -21,7 +22,7 @@ func (s *pass) syncHints(ctx context.Context, d *routing.Decision) (waiting bool
 		if s.waitsAfterLoss() {
 			return false, nil
 		}
-		return s.markService(ctx)
+		return s.labelService(ctx)
 	}
 	if s.areSlicesBehind() {
 		s.requeueAfter(shell.BehindWait)
@@ -32,10 +33,12 @@ func (s *pass) syncHints(ctx context.Context, d *routing.Decision) (waiting bool
 		return true, nil
 	}
 	s.watchHints(ctx)
-	if s.waitsAfterLoss() {
-		return false, nil
+	if !s.waitsAfterLoss() {
+		if err := s.writeStep(ctx, d); err != nil {
+			return false, err
+		}
 	}
-	return false, s.writeStep(ctx, d)
+	return false, s.syncMark(ctx)
 }
 
 // waitsAfterLoss reports whether it is too early to write lost hints again.
@@ -45,9 +48,9 @@ func (s *pass) waitsAfterLoss() bool {
 	return wait > 0
 }
 
-// markService sets the label of the Service. Hints wait until Kubernetes has copied it to the slices.
-func (s *pass) markService(ctx context.Context) (waiting bool, err error) {
-	stored, err := s.setRoutedLabel(ctx, true)
+// labelService sets the label of the Service. Hints wait until Kubernetes has copied it to the slices.
+func (s *pass) labelService(ctx context.Context) (waiting bool, err error) {
+	stored, err := s.patchService(ctx, "label "+v1alpha1.LabelRouted, shell.SetLabel(s.in.Service, v1alpha1.LabelRouted, "true"))
 	if err != nil {
 		return false, err
 	}
@@ -70,13 +73,16 @@ func (s *pass) noteLoss(ctx context.Context, object string) {
 	log.FromContext(ctx).Info("hints do not stay", "object", object, "losses", backoff.Failures, "wait", backoff.Wait(s.now).String())
 }
 
-// unroute removes the hints and the label of a Service that Vicinity routed. Kubernetes' controller rewrites the hints
+// unroute removes the hints, the label and the mark of a Service that Vicinity routed. Kubernetes' controller rewrites the hints
 // of its own slices once they have no label.
 func (s *pass) unroute(ctx context.Context) error {
 	s.record.slices = map[string]string{}
-	s.record.backoff = hintBackoff{}
-	_, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]
-	if !labelled {
+	s.record.backoff, s.record.mark = hintLosses, markLosses
+	operations := s.changeMark(false)
+	if _, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]; labelled {
+		operations = append(operations, shell.SetLabel(s.in.Service, v1alpha1.LabelRouted, ""))
+	}
+	if len(operations) == 0 {
 		return s.release(ctx, s.in.Slices)
 	}
 	// Kubernetes does not touch the slices of a Service that has become an external name.
@@ -93,7 +99,7 @@ func (s *pass) unroute(ctx context.Context) error {
 		}
 		s.slices++
 	}
-	_, err := s.setRoutedLabel(ctx, false)
+	_, err := s.patchService(ctx, "label "+v1alpha1.LabelRouted, operations...)
 	return err
 }
 
@@ -128,12 +134,9 @@ func (s *pass) areSlicesBehind() bool {
 }
 
 func (s *pass) isLabelPending() bool {
-	for _, slice := range s.in.Slices {
-		if !hints.IsForeign(slice) && slice.Labels[v1alpha1.LabelRouted] != "true" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.in.Slices, func(slice *discoveryv1.EndpointSlice) bool {
+		return !hints.IsForeign(slice) && slice.Labels[v1alpha1.LabelRouted] != "true"
+	})
 }
 
 // watchHints checks whether the written hints are still there.
@@ -212,15 +215,11 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 	return nil
 }
 
-// setRoutedLabel sets or removes the label for routed Services, and returns the stored Service.
-func (s *pass) setRoutedLabel(ctx context.Context, on bool) (*corev1.Service, error) {
-	value := ""
-	if on {
-		value = "true"
-	}
+// patchService writes a part of the Service, and returns the stored one.
+func (s *pass) patchService(ctx context.Context, part string, operations ...shell.Operation) (*corev1.Service, error) {
 	service := serviceObject(s.in.Service)
-	if err := shell.Patch(ctx, s.client, service, shell.SetLabel(s.in.Service, v1alpha1.LabelRouted, value)); err != nil {
-		return nil, fmt.Errorf("writing the label %s: %w", v1alpha1.LabelRouted, err)
+	if err := shell.Patch(ctx, s.client, service, append([]shell.Operation{shell.Guard(s.in.Service)}, operations...)); err != nil {
+		return nil, fmt.Errorf("writing the %s: %w", part, err)
 	}
 	s.record.noteServiceWrite(service, s.now)
 	return service, nil

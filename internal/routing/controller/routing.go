@@ -40,6 +40,8 @@ type Options struct {
 	// Exclusion says which Services are not routed.
 	Exclusion intent.Exclusion
 	Workers   int // Services that are synced at a time
+	// MarkServices says which Services get a mark.
+	MarkServices string
 	// TopServices is the number of Services with their own metrics: those with the most endpoints.
 	TopServices int
 	// HandBackGrace is how long groups stay after the hand-back of a Service to kube-proxy.
@@ -75,6 +77,7 @@ func Add(ctx context.Context, mgr manager.Manager, options Options) error {
 		return err
 	}
 	r := newReconciler(mgr.GetClient(), recorder, clock.RealClock{}, options)
+	r.cilium.client = mgr.GetAPIReader() // a cache would need the right to list
 	r.metrics.initialize()
 	if err := r.metrics.register(); err != nil {
 		return fmt.Errorf("registering metrics of routing: %w", err)
@@ -103,7 +106,8 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 		r.syncs = shell.NewSyncs(now)
 	}
 	r.nodes = newNodeWatcher(c, r.memory)
-	r.metrics = newMetrics(r.memory, options.TopServices)
+	r.cilium = &ciliumWatch{client: c, memory: r.memory}
+	r.metrics = newMetrics(r.memory, r.cilium, options.TopServices)
 	return r
 }
 
@@ -123,6 +127,9 @@ func (r *reconciler) addServices(mgr manager.Manager) error {
 		Watches(&corev1.Node{}, r.nodes.handler()).
 		WatchesRawSource(r.nodes.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
+	if !r.options.Settings.WithoutHints && r.options.MarkServices != MarkNever {
+		b = b.WatchesRawSource(source.Func(r.cilium.run))
+	}
 	if !r.options.Settings.WithoutGroups {
 		b = b.Watches(&coordinationv1.Lease{}, r.proxies.handler()).
 			WatchesRawSource(source.Func(r.proxies.run)).

@@ -57,7 +57,7 @@ func testScheme(t testing.TB) *runtime.Scheme {
 }
 
 func testOptions() Options {
-	return Options{Settings: routing.DefaultSettings(), Exclusion: intent.Exclusion{Own: "vicinity", Namespaces: intent.DefaultExcluded()}, Workers: 1, TopServices: 2}
+	return Options{Settings: routing.DefaultSettings(), Exclusion: intent.Exclusion{Own: "vicinity", Namespaces: intent.DefaultExcluded()}, Workers: 1, TopServices: 2, MarkServices: MarkAuto}
 }
 
 func newWorld(t testing.TB, objects ...client.Object) *world {

@@ -184,7 +184,7 @@ func (h State) stepHeadless(ours bool) Step {
 func (h State) stepServed(now time.Time) Step {
 	step := Step{Phase: PhaseServed, Missing: Unserved(h.Proxies, now), Down: Down(h.Proxies, now)}
 	if len(step.Missing) > 0 {
-		step.Notes = []string{fmt.Sprintf("vicinity-proxy does not answer on %s, so the Service does not work there: start it, or remove the annotation %s",
+		step.Notes = []string{fmt.Sprintf("vicinity-proxy does not answer on %s, so the Service does not work there: start it, or annotate the Service with %s: \"false\"",
 			nodesText(step.Missing), v1alpha1.AnnotationProxy)}
 	}
 	step.noteDown()

@@ -22,6 +22,9 @@ func TestRequestOfPolicies(t *testing.T) { compare(t, "policies", 20, asked(t)) 
 
 func TestRequestOfClusterPolicies(t *testing.T) { compare(t, "clusterpolicies", 13, asked(t)) }
 
+// A policy bounds and delivers what the Service itself asks for, and changes no tier of it.
+func TestRequestOfServicesWithPolicies(t *testing.T) { compare(t, "tuned", 30, asked(t)) }
+
 func TestRequestOfHeadlessServices(t *testing.T) { compare(t, "headless", 18, asked(t)) }
 
 // A policy that a Service names is part of its settings. A policy that selects it is not, and has no effect if it is
@@ -29,7 +32,7 @@ func TestRequestOfHeadlessServices(t *testing.T) { compare(t, "headless", 18, as
 func TestImpossible(t *testing.T) { compare(t, "faults", 22, asked(t)) }
 
 // A policy without values has the defaults of its algorithm, and invalid stored values fall back to them.
-func TestReadPolicyFallsBack(t *testing.T) { compare(t, "read", 52, readPolicy) }
+func TestReadPolicyFallsBack(t *testing.T) { compare(t, "read", 53, readPolicy) }
 
 // question is a Service with the policies that may count for it.
 type question struct {
@@ -38,6 +41,7 @@ type question struct {
 	ClusterPolicies []*v1alpha1.ClusterRoutingPolicy `json:"clusterPolicies"`
 	TakeOverAuto    bool                             `json:"takeOverAuto"`
 	GivesNames      bool                             `json:"givesNames"`
+	GroupsByDefault bool                             `json:"groupsByDefault"`
 }
 
 // compare answers the questions of a file, and compares each answer with the comment above the question: the name of the
@@ -97,8 +101,10 @@ func asked(t *testing.T) func(question) []string {
 	return func(q question) []string {
 		before := q.Service.DeepCopy()
 		answer := func() []string {
-			request := RequestOf(q.Service, q.Policies, Options{TakeOverAuto: q.TakeOverAuto, GivesNames: q.GivesNames, Defaults: q.ClusterPolicies})
-			if err := request.Intent.Validate(); err != nil || request.Headless && (request.Groups || request.WithGroups(true).Groups) {
+			request := RequestOf(q.Service, q.Policies, Options{
+				TakeOverAuto: q.TakeOverAuto, GivesNames: q.GivesNames, Defaults: q.ClusterPolicies, GroupsByDefault: q.GroupsByDefault,
+			})
+			if err := request.Intent.Validate(); err != nil || request.Groups != (request.GroupsBy != "") || request.Headless && (request.Groups || request.WithGroups(true).Groups) {
 				t.Errorf("%+v is not valid: %v", request, err)
 			}
 			lines := describe(request)
@@ -139,11 +145,12 @@ func describe(r Request) []string {
 	for _, flag := range []struct {
 		name string
 		set  bool
-	}{{"selected", r.Selected}, {"own zone", r.OwnZone}, {"upstream", r.Upstream}, {"groups", r.Groups}, {"headless", r.Headless}} {
+	}{{"selected", r.Selected}, {"own zone", r.OwnZone}, {"upstream", r.Upstream}, {"headless", r.Headless}} {
 		if flag.set {
 			lines = append(lines, flag.name)
 		}
 	}
+	add("groups", r.GroupsBy)
 	add("no plan", r.NoPlan)
 	add("hides", r.Hides)
 	add("declined", r.Declined)

@@ -65,7 +65,7 @@ func keysOf(tiers topology.Tiers) []string {
 // names. Admission refuses them, and RequestOf ignores them.
 func Impossible(service *corev1.Service, policies []*v1alpha1.RoutingPolicy) []string {
 	faults := impossibleKeys(service)
-	name, named := strings.CutPrefix(service.Annotations[v1alpha1.AnnotationTopologyMode], v1alpha1.PolicyPrefix)
+	name, named := NamedPolicy(service)
 	for _, policy := range policies {
 		if !named || policy.Name != name || policy.Namespace != service.Namespace {
 			continue
@@ -115,10 +115,12 @@ func policyLocalKeys(service *corev1.Service, policy *anyPolicy) string {
 }
 
 // localKeys returns a sentence if topology keys conflict with a local policy for external traffic, as they did in
-// Kubernetes.
+// Kubernetes. The node alone, as a requirement, says the same as the policy.
 func localKeys(service *corev1.Service, keys topology.Tiers, source string) string {
-	if len(keys) == 0 || service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+	if len(keys) == 0 || service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal ||
+		slices.Equal(keys, topology.Tiers{topology.Hostname}) {
 		return ""
 	}
-	return source + " cannot be together with spec.externalTrafficPolicy: Local, which lets external traffic reach the endpoints of its node only; remove one of them"
+	return source + " cannot be together with spec.externalTrafficPolicy: Local, which lets external traffic reach the endpoints of its node only; allowed beside it is " +
+		topology.Hostname + " alone, otherwise remove one of them"
 }

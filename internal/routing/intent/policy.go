@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -26,6 +27,10 @@ type Policy struct {
 	Capacity Capacity
 	// Places says that the policy names tiers. A policy without tiers bounds those of spec.trafficDistribution.
 	Places bool
+	// Delivery is that of the policy, empty for the default of the cluster.
+	Delivery v1alpha1.Delivery
+	// bound is for a preference of the Service itself, even if the policy's own tiers have no bound.
+	bound allocate.Bound
 	// unnamed says that the policy names no algorithm. The bound has the default of hints.
 	unnamed bool
 	// Faults are sentences about invalid values, each with the default in use. For expressions see Cluster.Fault.
@@ -53,10 +58,11 @@ func readSpec(spec *v1alpha1.RoutingPolicySpec) Policy {
 	r := policyReader{spec: spec}
 	r.readPlaces()
 	bound := r.readBound()
-	if r.bounded {
-		r.read.Intent.Bound = bound
+	if r.read.bound = bound; r.bounded {
+		r.read.Intent.Bound = &bound
 	}
 	r.readCapacity()
+	r.readDelivery()
 	if _, err := metav1.LabelSelectorAsSelector(spec.Selector); err != nil {
 		r.fault("spec.selector: %v; the policy selects no Service", err)
 	}
@@ -135,7 +141,7 @@ func policyAlgorithms() []allocate.Algorithm {
 	return []allocate.Algorithm{allocate.Optimal, allocate.Flow, allocate.Local, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt}
 }
 
-func (r *policyReader) readBound() *allocate.Bound {
+func (r *policyReader) readBound() allocate.Bound {
 	bound := allocate.DefaultBound(DefaultAlgorithm(false))
 	r.read.unnamed = true
 	if algorithm := allocate.Algorithm(r.spec.Algorithm); algorithm != "" {
@@ -169,8 +175,16 @@ func (r *policyReader) readBound() *allocate.Bound {
 			r.fault("spec.padding: %d is not allowed; it must be from 0 to %d; %d is used", *padding, maxPadding, asked.Apply(bound).Padding)
 		}
 	}
-	bound = asked.Apply(bound)
-	return &bound
+	return asked.Apply(bound)
+}
+
+func (r *policyReader) readDelivery() {
+	switch given := r.spec.Delivery; given {
+	case "", v1alpha1.DeliveryHints, v1alpha1.DeliveryGroups:
+		r.read.Delivery = given
+	default:
+		r.fault("spec.delivery: %q is unknown; allowed are %s and %s; the default of the cluster is used", given, v1alpha1.DeliveryHints, v1alpha1.DeliveryGroups)
+	}
 }
 
 func (r *policyReader) readCapacity() {
@@ -272,9 +286,15 @@ func ForNamespace(policies []*v1alpha1.ClusterRoutingPolicy, of map[string]strin
 	return chosen
 }
 
+// NamedPolicy returns the RoutingPolicy that a Service names.
+func NamedPolicy(service *corev1.Service) (name string, named bool) {
+	mode := service.Annotations[v1alpha1.AnnotationTopologyMode]
+	name, named = strings.CutPrefix(mode, v1alpha1.PolicyPrefix)
+	return name, named && mode != v1alpha1.MarkRouted
+}
+
 func namedPolicy(from written) (request Request, warnings []string) {
-	mode := from.service.Annotations[v1alpha1.AnnotationTopologyMode]
-	name, named := strings.CutPrefix(mode, v1alpha1.PolicyPrefix)
+	name, named := NamedPolicy(from.service)
 	if !named {
 		return Request{}, nil
 	}
@@ -283,8 +303,8 @@ func namedPolicy(from written) (request Request, warnings []string) {
 		if policy.name != name {
 			continue
 		}
-		source := annotation(v1alpha1.AnnotationTopologyMode, mode)
-		if fault := policyLocalKeys(from.service, policy); fault != "" {
+		source := annotation(v1alpha1.AnnotationTopologyMode, v1alpha1.PolicyPrefix+name)
+		if fault := policyLocalKeys(from.service, policy); fault != "" && from.own == nil { // otherwise its keys do not count
 			return Request{}, []string{source + ": " + fault}
 		}
 		return policyRequest(from, policy, source), nil
@@ -314,7 +334,7 @@ func selectedRequest(from written, policies []anyPolicy) (request Request) {
 			return Request{Declined: fmt.Sprintf("%s selects the Service and has no effect: %s", policy, declined)}
 		}
 		switch fault := policyLocalKeys(from.service, policy); {
-		case fault != "":
+		case fault != "" && from.own == nil: // otherwise its keys do not count
 			faults = append(faults, fault)
 		case first == nil:
 			first = policy
@@ -330,7 +350,10 @@ func selectedRequest(from written, policies []anyPolicy) (request Request) {
 		return refused
 	}
 	request = policyRequest(from, first, first.String()+" by its selector")
-	request.Selected = true
+	if request.FromPolicy() == "" {
+		return request
+	}
+	request.Selected = from.own == nil
 	request.Warnings = append(faults, request.Warnings...)
 	if len(others) > 0 {
 		request.Warnings = append(request.Warnings, fmt.Sprintf("of several policies the oldest counts, then the first by name; these have no effect: %s %s",
@@ -350,11 +373,25 @@ func (p *anyPolicy) selects(of map[string]string) bool {
 	return err == nil && selector.Matches(labels.Set(of))
 }
 
+// policyRequest returns the request by a policy. What the Service itself asks for keeps its tiers: the policy bounds its
+// preference of a zone, and delivers it. Without an effect the policy is not named.
 func policyRequest(from written, policy *anyPolicy, source string) Request {
 	read := policy.read()
 	request := Request{Intent: read.Intent, Approach: read.Approach, Capacity: read.Capacity, Source: source}
 	request.unnamed = read.unnamed && read.Intent.Bound != nil
-	if bound := read.Intent.Bound; bound != nil && IsHeadless(from.service) {
+	request.delivery, request.settled = read.Delivery, true
+	if own := from.own; own != nil {
+		request.Intent, request.Approach, request.Capacity, request.Source = own.Intent, own.Approach, own.Capacity, own.Source
+		request.OwnZone, request.unnamed = own.OwnZone, own.unnamed
+		switch {
+		case own.unnamed:
+			request.Intent.Bound, request.Capacity, request.unnamed = &read.bound, read.Capacity, read.unnamed
+			request.boundBy(source)
+		case read.Delivery == "":
+			return request
+		}
+	}
+	if bound := request.Intent.Bound; bound != nil && IsHeadless(from.service) {
 		plain, warning := withoutWeights(*bound)
 		request.Intent.Bound = &plain
 		if warning != "" {
@@ -369,14 +406,19 @@ func policyRequest(from written, policy *anyPolicy, source string) Request {
 	for _, fault := range read.Faults {
 		request.Warnings = append(request.Warnings, policy.String()+": "+fault)
 	}
-	if distribution := from.service.Spec.TrafficDistribution; distribution != nil && !read.Places {
+	if distribution := from.service.Spec.TrafficDistribution; distribution != nil && from.own == nil && !read.Places {
 		if tiers := distributionTiers(*distribution); tiers != nil {
-			request.Intent.Tiers = tiers
-			request.bounds = distributionSource(*distribution)
-			request.Source = request.bounds + ", bounded by " + source
+			request.Intent.Tiers, request.bounds = tiers, distributionSource(*distribution)
+			request.Source = request.bounds
+			request.boundBy(source)
 		}
 	}
 	return request
+}
+
+func (r *Request) boundBy(source string) {
+	r.BoundBy = source
+	r.Source += ", bounded by " + source
 }
 
 // Limits of the values of a policy, as in its schema.

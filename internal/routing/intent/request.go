@@ -32,6 +32,8 @@ type Request struct {
 	// Policy and ClusterPolicy name the policy that applies, if one does.
 	Policy        string
 	ClusterPolicy string
+	// BoundBy is the policy that bounds a preference of the Service itself, as in "RoutingPolicy near by its selector".
+	BoundBy string
 	// Selected says that the policy selects the Service, rather than the Service naming it.
 	Selected bool
 	// SelectedWarnings counts the Warnings about policies that select the Service.
@@ -42,8 +44,9 @@ type Request struct {
 	OwnZone bool
 	// Upstream says that Kubernetes' own controllers act on the request.
 	Upstream bool
-	// Groups says that vicinity-proxy serves the Service.
-	Groups bool
+	// Groups says that vicinity-proxy serves the Service, and GroupsBy what asks for that.
+	Groups   bool
+	GroupsBy string
 	// Headless says that clients find the endpoints by DNS, which reads groups. Proxies ignore the Service.
 	Headless bool
 	// Hides warns that members of a headless Service cannot find all others by its name, because the Service itself
@@ -58,6 +61,9 @@ type Request struct {
 	unnamed bool
 	// bounds is the Source of a preference that a policy bounds.
 	bounds string
+	// settled says that a policy was found, the only one that counts. delivery is its delivery.
+	settled  bool
+	delivery v1alpha1.Delivery
 }
 
 // Approach is a kind of intent.
@@ -85,22 +91,29 @@ type Options struct {
 	Defaults []*v1alpha1.ClusterRoutingPolicy
 	// GivesNames says that pods are known to have names under that of the Service.
 	GivesNames bool
+	// GroupsByDefault says that groups deliver plans for which neither the Service nor a policy names a delivery.
+	GroupsByDefault bool
 }
 
-// RequestOf reads what a Service asks for. The first of the rows that applies counts. Policies of other namespaces are
-// ignored. The intent is always valid.
+// RequestOf reads what a Service asks for. The first of the rows that applies counts, and a later policy can bound and
+// deliver what the Service itself asks for. Policies of other namespaces are ignored. The intent is always valid.
 func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, options Options) Request {
 	from := written{service: service, options: options, policies: namespacePolicies(service.Namespace, policies)}
 	var request Request
 	for _, row := range rows() {
+		if from.own = nil; request.isTunable() {
+			from.own = new(request)
+		}
 		asked, warnings := row(from)
 		request.Warnings = append(request.Warnings, warnings...)
 		switch {
-		case request.Source == "":
+		case request.Source == "", from.own != nil && asked.settled:
 			asked.Warnings = append(request.Warnings, asked.Warnings...)
 			asked.SelectedWarnings += request.SelectedWarnings
 			asked.Declined = cmp.Or(request.Declined, asked.Declined)
 			request = asked
+		case from.own != nil && asked.Declined != "":
+			request.Declined = cmp.Or(request.Declined, asked.Declined)
 		case asked.Source != "" && overrides(request, asked):
 			request.Warnings = append(request.Warnings, fmt.Sprintf("%s has no effect: %s comes first", asked.Source, request.Source))
 		}
@@ -112,15 +125,21 @@ func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, opti
 	if request.Capacity.Type == "" {
 		request.Capacity.Type = CapacityNodes
 	}
+	request.NoPlan = unroutableReason(service)
 	var warning string
-	if request.Groups, warning = asksForGroups(service); warning != "" {
+	if request.GroupsBy, warning = request.asksForGroups(from); warning != "" {
 		request.Warnings = append(request.Warnings, warning)
 	}
-	request.NoPlan = unroutableReason(service)
 	if IsHeadless(service) {
 		request.makeHeadless(from)
 	}
-	return request.WithGroups(request.Groups)
+	return request.WithGroups(request.GroupsBy != "")
+}
+
+// isTunable reports whether a policy can still bound or deliver what the Service itself asks for. Kubernetes' heuristic
+// has rules of its own.
+func (r *Request) isTunable() bool {
+	return r.Source != "" && !r.settled && !r.Upstream && !r.AsksNothing() && r.Approach != ApproachAuto
 }
 
 // AsksNothing reports whether all clients use all endpoints.
@@ -149,21 +168,33 @@ func DefaultAlgorithm(groups bool) allocate.Algorithm {
 	return allocate.Optimal
 }
 
-func asksForGroups(service *corev1.Service) (wanted bool, warning string) {
-	value, given := service.Annotations[v1alpha1.AnnotationProxy]
-	proxy := service.Labels[v1alpha1.LabelServiceProxyName]
+// ProxyAnnotation is the GroupsBy of a Service that asks for groups itself.
+const ProxyAnnotation = "annotation " + v1alpha1.AnnotationProxy
+
+// asksForGroups returns what gives the Service to vicinity-proxy, empty if nothing does. The Service's annotation comes
+// before the policy, and the policy before the default, which is for plans by hints.
+func (r *Request) asksForGroups(from written) (by, warning string) {
+	value, given := from.service.Annotations[v1alpha1.AnnotationProxy]
+	proxy := from.service.Labels[v1alpha1.LabelServiceProxyName]
+	headless, taken := IsHeadless(from.service), proxy != "" && proxy != v1alpha1.ServiceProxyName
 	switch {
-	case !given || value == "false":
-	case IsHeadless(service) && value == "true":
-		warning = fmt.Sprintf("annotation %s: true has no effect: the Service is headless (clusterIP: None), so no proxy serves it", v1alpha1.AnnotationProxy)
-	case value != "true":
-		warning = fmt.Sprintf("annotation %s: %q is unknown; allowed are true and false", v1alpha1.AnnotationProxy, value)
-	case proxy != "" && proxy != v1alpha1.ServiceProxyName:
-		warning = fmt.Sprintf("annotation %s: true has no effect: label %s gives the Service to %q", v1alpha1.AnnotationProxy, v1alpha1.LabelServiceProxyName, proxy)
-	default:
-		wanted = true
+	case value == "true" && headless:
+		return "", fmt.Sprintf("%s: true has no effect: the Service is headless (clusterIP: None), so no proxy serves it", ProxyAnnotation)
+	case value == "true" && taken:
+		return "", fmt.Sprintf("%s: true has no effect: label %s gives the Service to %q", ProxyAnnotation, v1alpha1.LabelServiceProxyName, proxy)
+	case value == "true":
+		return ProxyAnnotation, ""
+	case given && value != "false":
+		warning = fmt.Sprintf("%s: %q is unknown; allowed are true and false", ProxyAnnotation, value)
 	}
-	return wanted, warning
+	switch {
+	case value == "false" || headless || taken || r.NoPlan != "":
+	case r.delivery == v1alpha1.DeliveryGroups:
+		by = "spec.delivery of " + r.FromPolicy()
+	case r.delivery == "" && from.options.GroupsByDefault && r.Source != "" && !r.Upstream && !r.AsksNothing() && r.Approach != ApproachAuto:
+		by = "--groups-by-default"
+	}
+	return by, warning
 }
 
 // overrides reports whether to warn that first overrides second. It does not if second is a policy, which is for many
@@ -190,6 +221,8 @@ type written struct {
 	service  *corev1.Service
 	policies []anyPolicy // of the namespace, in the order of precedence
 	options  Options
+	// own is the request of the Service's own annotations, for rows of policies. It is nil if these come first or do not count.
+	own *Request
 }
 
 // row reads one way to ask. The Source of the request is empty if the Service does not use it validly. Warnings are
@@ -316,7 +349,7 @@ func ownZone(from written) (request Request, warnings []string) {
 // auto reads Kubernetes' own heuristic from the older annotation or, if there is
 // none, from the newer one.
 func auto(from written) (request Request, warnings []string) {
-	name, value := heuristic(from.service)
+	name, value := Heuristic(from.service)
 	switch {
 	case isAuto(value):
 	case name == v1alpha1.AnnotationTopologyAwareHints && strings.HasPrefix(value, v1alpha1.PolicyPrefix):
@@ -339,9 +372,9 @@ func auto(from written) (request Request, warnings []string) {
 	}, nil
 }
 
-// heuristic returns what the Service says about the writer of its hints: the older annotation or, without it, the newer
+// Heuristic returns what the Service says about the writer of its hints: the older annotation or, without it, the newer
 // one.
-func heuristic(service *corev1.Service) (name, value string) {
+func Heuristic(service *corev1.Service) (name, value string) {
 	if value, given := service.Annotations[v1alpha1.AnnotationTopologyAwareHints]; given {
 		return v1alpha1.AnnotationTopologyAwareHints, value
 	}
@@ -354,20 +387,20 @@ func isDisabled(value string) bool { return value == "Disabled" || value == "dis
 
 // HintedUpstream reports whether Kubernetes itself writes hints for the Service.
 func HintedUpstream(service *corev1.Service) bool {
-	_, value := heuristic(service)
+	_, value := Heuristic(service)
 	return isAuto(value) || service.Spec.TrafficDistribution != nil
 }
 
 // declineReason returns why policies cannot select the Service, empty for most Services: it wants no hints, another
 // controller writes them, or clients need all members.
 func declineReason(from written) string {
-	switch name, value := heuristic(from.service); {
+	switch name, value := Heuristic(from.service); {
 	case isDisabled(value):
 		return annotation(name, value) + " opts out of it"
 	case strings.Contains(value, "/") && !strings.HasPrefix(value, v1alpha1.PolicyPrefix):
 		return annotation(name, value) + " leaves the hints to another controller"
 	}
-	if peers := from.peersReason(); peers != "" {
+	if peers := from.peersReason(); peers != "" && from.own == nil {
 		return peers + "; DNS gives all of them, unless the Service itself asks for a plan"
 	}
 	return ""

@@ -2,6 +2,7 @@ package intent
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -49,8 +50,17 @@ func FuzzRequestOf(f *testing.F) {
 		spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{mode: level}}
 
 		policies := []*v1alpha1.RoutingPolicy{written, selecting("other")}
+		if number%3 == 0 {
+			spec.Delivery = v1alpha1.DeliveryGroups
+		}
 		before, beforePolicy := given.DeepCopy(), written.DeepCopy()
-		request := RequestOf(given, policies, Options{TakeOverAuto: number%2 == 0})
+		options := Options{TakeOverAuto: number%2 == 0, GroupsByDefault: number%5 == 0}
+		request := RequestOf(given, policies, options)
+		// A policy changes no tier that annotations ask for.
+		own := RequestOf(given, nil, options)
+		if strings.HasPrefix(own.Source, "annotation") && own.Approach != ApproachAuto && !slices.Equal(own.Intent.Tiers, request.Intent.Tiers) {
+			t.Fatalf("a policy makes %q of %q", request.Intent.Tiers, own.Intent.Tiers)
+		}
 		if err := request.Intent.Validate(); err != nil {
 			t.Fatalf("%+v is not valid: %v", request.Intent, err)
 		}
@@ -63,7 +73,7 @@ func FuzzRequestOf(f *testing.F) {
 			}
 		}
 		// Terminals show them.
-		for _, text := range append(request.Warnings, request.Source, request.Declined, request.Hides, request.NoPlan) {
+		for _, text := range append(request.Warnings, request.Source, request.GroupsBy, request.Declined, request.Hides, request.NoPlan) {
 			if strings.ContainsFunc(text, unicode.IsControl) {
 				t.Fatalf("a text for people is %q", text)
 			}

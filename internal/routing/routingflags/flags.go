@@ -20,9 +20,11 @@ func AddNamespace(flags *pflag.FlagSet, namespace *string) {
 
 // Add declares the other flags. Their defaults are the present values.
 func Add(flags *pflag.FlagSet, s *routing.Settings, exclusion *intent.Exclusion) {
+	switchOff(flags, &s.WithoutRouting, "routing", "route Services; if false, earlier hints, groups and labels stay")
 	flags.StringSliceVar(&exclusion.Namespaces, "exclude-namespaces", exclusion.Namespaces, "namespaces whose Services Vicinity ignores, besides its own")
 	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", s.TakeOverAuto, "plan for topology-mode: Auto instead of Kubernetes")
 	flags.DurationVar(&s.ShrinkGrace, "shrink-grace", s.ShrinkGrace, "how long zones keep endpoints that a new plan takes from them")
+	flags.BoolVar(&s.GroupsByDefault, "groups-by-default", s.GroupsByDefault, "deliver plans by groups, unless a Service or its policy says otherwise")
 	switchOff(flags, &s.WithoutHints, "hints", "write hints for Services that do not ask for vicinity-proxy")
 	switchOff(flags, &s.WithoutGroups, "groups", "write EndpointGroups for Services that ask for vicinity-proxy, and for headless ones")
 	flags.IntVar(&s.GroupSize, "group-size", s.GroupSize, fmt.Sprintf("endpoints to fill a group with, at most %d", groups.MaxSize))

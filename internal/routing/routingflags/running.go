@@ -23,7 +23,7 @@ type Running struct {
 	routing.Settings
 	// Exclusion says which Services it ignores.
 	Exclusion intent.Exclusion
-	// Stopped is why no controller runs, empty if one runs or if that is unknown.
+	// Stopped is why no controller routes, empty if one does or if that is unknown.
 	Stopped string
 }
 
@@ -91,6 +91,10 @@ func RunningOf(controller *appsv1.Deployment) (running Running, notes []string) 
 			notes = append(notes, fmt.Sprintf("Deployment %s/%s has an invalid flag (%v); default flags are assumed",
 				controller.Namespace, controller.Name, err))
 		}
+	}
+	if running.WithoutRouting && running.Stopped == "" {
+		running.Stopped = fmt.Sprintf("routing.enabled is off for Deployment %s/%s", controller.Namespace, controller.Name)
+		notes = append(notes, running.Stopped+", so nothing is written")
 	}
 	return running, notes
 }

@@ -303,7 +303,7 @@ func TestRepairWaitsForTheEvictedPod(t *testing.T) {
 
 func TestNoRepair(t *testing.T) {
 	for name, edit := range map[string]func(*world){
-		"who does not ask for it": func(w *world) {
+		"without the annotation": func(w *world) {
 			change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { delete(d.Annotations, v1alpha1.AnnotationRepairSpread) })
 		},
 		"an update under way": func(w *world) { w.set("web-2", 1, controlledBy(pacing.Deployment, "web")) },

@@ -11,6 +11,8 @@
 //     v1alpha1.AnnotationGoesUntil, so that internal/scaledown/controller leaves the costs of the workload alone. The mark outlives
 //     a reservation that is given up. If other pods would go even with the marks, none may go. A cost of
 //     another owner stays: then another pod may go.
+//   - A workload of another kind is asked about by its subresource scale. All its reserved pods get the cost. If another object controls
+//     its pods, none may go, unless that is a ReplicaSet, a StatefulSet or a Deployment: those are asked about themselves.
 //   - A Deployment lets its only ReplicaSet choose. During a rolling update several have pods, and the pods to go are unknown, so none
 //     may go.
 //
@@ -30,9 +32,11 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -48,7 +52,7 @@ import (
 
 // ledger is the part of reservation.Ledger that a Pacer uses.
 type ledger interface {
-	ControlledPods(ctx context.Context, namespace string, selector labels.Selector, owner types.UID) ([]*corev1.Pod, error)
+	Pods(ctx context.Context, namespace string, selector labels.Selector) ([]*corev1.Pod, error)
 	Forecast(ctx context.Context, pods []*corev1.Pod) (admitted int, denial string, err error)
 	Admit(context.Context, reservation.Request) (reservation.Answer, error)
 	GiveUp(pod types.NamespacedName, uid types.UID, holder string)
@@ -174,18 +178,92 @@ func (p *Pacer) leavingOf(ctx context.Context, q Question) (leaving, error) {
 		}
 		l.owner = set.UID
 	}
-	pods, err := p.ledger.ControlledPods(ctx, q.Workload.Object.GetNamespace(), l.selector, l.owner)
+	pods, others, err := p.podsOf(ctx, l)
 	if err != nil {
 		return l, err
 	}
 	l.refusal = p.stillGoing(pods)
 	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return !isActive(pod) })
+	if q.Workload.Kind == Scale && l.refusal == "" && len(pods) < int(q.Workload.Replicas) {
+		if l.refusal, err = p.between(ctx, l, len(pods), others); err != nil {
+			return l, err
+		}
+	}
 	if q.Workload.Kind == StatefulSet {
 		l.pods = ordered(pods, q.Workload.start+q.Wanted)
 		return l, nil
 	}
 	l.pods, l.staying = ranked(pods, len(pods)-int(q.Wanted), p.clock.Now())
 	return l, nil
+}
+
+// podsOf lists the pods that the selector matches: those of the owner, and the others.
+func (p *Pacer) podsOf(ctx context.Context, l leaving) (own, others []*corev1.Pod, err error) {
+	pods, err := p.ledger.Pods(ctx, l.workload.Object.GetNamespace(), l.selector)
+	for _, pod := range pods {
+		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owner.UID == l.owner {
+			own = append(own, pod)
+		} else {
+			others = append(others, pod)
+		}
+	}
+	return own, others, err
+}
+
+// between returns a refusal if a workload of another kind lacks pods, and an object in between may control covered pods that its selector
+// matches. It is unknown which of them a scale-down removes. Jobs count only if the workload has no pods of its own.
+func (p *Pacer) between(ctx context.Context, l leaving, own int, others []*corev1.Pod) (refusal string, err error) {
+	missing, paced := int(l.workload.Replicas)-own, map[types.UID]bool{}
+	for _, pod := range others {
+		if !isActive(pod) {
+			continue
+		}
+		owner, group := metav1.OwnerReference{Kind: "no", Name: "controller"}, ""
+		if found := metav1.GetControllerOfNoCopy(pod); found != nil {
+			owner = *found
+			group, _, _ = strings.Cut(owner.APIVersion, "/")
+		}
+		switch {
+		case group == appsv1.GroupName:
+			if _, known := paced[owner.UID]; !known {
+				if paced[owner.UID], err = p.isFor(ctx, pod.Namespace, owner, l.owner); err != nil {
+					return "", err
+				}
+			}
+			if paced[owner.UID] {
+				missing--
+			}
+		case group == batchv1.GroupName && own > 0:
+		case p.isCovered(pod):
+			refusal = fmt.Sprintf("It controls fewer pods than its replicas, and its selector matches pod %s of %s %s. Budgets cannot limit such a scale-down. To scale down without them, remove the label %s of the namespace.",
+				pod.Name, owner.Kind, owner.Name, v1alpha1.PaceScaleDown)
+		}
+	}
+	if missing <= 0 {
+		return "", nil
+	}
+	return refusal, nil
+}
+
+// isFor reports whether a workload controls a ReplicaSet, a StatefulSet or a Deployment, or the Deployment of a ReplicaSet. It looks no
+// further, because users can make objects control each other.
+func (p *Pacer) isFor(ctx context.Context, namespace string, owner metav1.OwnerReference, workload types.UID) (bool, error) {
+	for range 2 {
+		if !slices.Contains([]Kind{ReplicaSet, StatefulSet, Deployment}, Kind(owner.Kind)) {
+			return false, nil
+		}
+		object := &metav1.PartialObjectMetadata{}
+		object.SetGroupVersionKind(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
+		if err := p.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: owner.Name}, object); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		above := metav1.GetControllerOfNoCopy(object)
+		if above == nil || above.UID == workload {
+			return above != nil, nil
+		}
+		owner = *above
+	}
+	return false, nil
 }
 
 // stillGoing returns a refusal if covered pods are still being deleted.
@@ -312,7 +390,7 @@ func (p *Pacer) mark(ctx context.Context, l leaving, n int) (others string, err 
 	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), together, n, func(i int) {
 		switch {
 		case RankedPod(all[i]).Foreign:
-		case tied[i]:
+		case tied[i] || l.workload.Kind == Scale:
 			failed[i] = p.write(ctx, all[i], below)
 		default:
 			failed[i] = p.write(ctx, all[i], "")
@@ -324,7 +402,7 @@ func (p *Pacer) mark(ctx context.Context, l leaving, n int) (others string, err 
 	if err := command.Pause(ctx, costsSeen); err != nil {
 		return "", err
 	}
-	pods, err := p.ledger.ControlledPods(ctx, l.workload.Object.GetNamespace(), l.selector, l.owner)
+	pods, _, err := p.podsOf(ctx, l)
 	if err != nil {
 		return "", err
 	}

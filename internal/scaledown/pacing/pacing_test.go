@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -40,7 +41,7 @@ type books struct {
 	reserved map[string]bool
 }
 
-func (b *books) ControlledPods(context.Context, string, labels.Selector, types.UID) ([]*corev1.Pod, error) {
+func (b *books) Pods(context.Context, string, labels.Selector) ([]*corev1.Pod, error) {
 	pods := b.pods
 	if b.later != nil {
 		b.pods = b.later
@@ -114,6 +115,21 @@ func cost(text string, own bool) func(*corev1.Pod) {
 	}
 }
 
+// of gives a pod another controller.
+func of(apiVersion, kind string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "web-a", UID: "other", Controller: new(true)}}
+	}
+}
+
+// controlled names a workload of the shop as of does, and gives it a controller.
+func controlled(o client.Object, apiVersion, kind string, by types.UID) client.Object {
+	o.SetNamespace("shop")
+	o.SetName("web-a")
+	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "web-a", UID: by, Controller: new(true)}})
+	return o
+}
+
 func deleted(pod *corev1.Pod) {
 	at := metav1.NewTime(now)
 	pod.DeletionTimestamp, pod.Finalizers = &at, []string{"example.com/slow"}
@@ -132,6 +148,8 @@ func workloadOf(kind Kind, replicas int32) Workload {
 		o.Spec.Replicas, o.Spec.Selector = &replicas, selector
 	case *appsv1.Deployment:
 		o.Spec.Replicas, o.Spec.Selector = &replicas, selector
+	case *autoscalingv1.Scale:
+		o.Spec.Replicas, o.Status.Selector = replicas, "app=web"
 	}
 	return Of(object)
 }
@@ -140,7 +158,7 @@ func TestAsk(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind     Kind
 		pods     []*corev1.Pod
-		sets     []*appsv1.ReplicaSet
+		sets     []client.Object
 		forecast int
 		denied   []string
 		question Question
@@ -198,12 +216,43 @@ func TestAsk(t *testing.T) {
 			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1, cost("-1", true)), podOf(ReplicaSet, 2)}, forecast: 1,
 			question: Question{Workload: workloadOf(ReplicaSet, 3), Wanted: 1}, want: 2, denial: "used up", reserved: []string{"web-1"}, marked: []string{"web-1"},
 		},
+		"each pod of another kind needs a cost": {
+			kind: Scale, pods: []*corev1.Pod{podOf(Scale, 0), podOf(Scale, 1, cost("-1", true)), podOf(Scale, 2)}, forecast: 1,
+			question: Question{Workload: workloadOf(Scale, 3), Wanted: 1}, want: 2, denial: "used up", reserved: []string{"web-1"}, costs: map[string]string{"?": "-2"}, marked: []string{"web-1"},
+		},
+		"an object between another kind and its pods": {
+			kind: Scale, pods: []*corev1.Pod{podOf(Scale, 0, of("apps/v1", "StatefulSet")), podOf(Scale, 1), podOf(Scale, 2, of("example.com/v1", "CacheSet"))}, forecast: 9,
+			question: Question{Workload: workloadOf(Scale, 3), Wanted: 1}, want: 3, denial: "matches pod web-2 of CacheSet web-a",
+		},
+		"a Deployment between another kind and its pods": {
+			kind: Scale, pods: []*corev1.Pod{podOf(Scale, 0, of("apps/v1", "ReplicaSet")), podOf(Scale, 1, of("apps/v1", "ReplicaSet")), podOf(Scale, 2, of("example.com/v1", "Backup"))}, forecast: 0,
+			sets:     []client.Object{controlled(&appsv1.ReplicaSet{}, "apps/v1", "Deployment", "deployment"), controlled(&appsv1.Deployment{}, "example.com/v1", "Scale", "set")},
+			question: Question{Workload: workloadOf(Scale, 2), Wanted: 1}, want: 1,
+		},
+		"a Deployment of others, beside an object between another kind and its pods": {
+			kind: Scale, pods: []*corev1.Pod{podOf(Scale, 0, of("apps/v1", "ReplicaSet")), podOf(Scale, 1, of("apps/v1", "ReplicaSet")), podOf(Scale, 2, of("example.com/v1", "CacheSet"))}, forecast: 9,
+			sets:     []client.Object{controlled(&appsv1.ReplicaSet{}, "apps/v1", "Deployment", "deployment")},
+			question: Question{Workload: workloadOf(Scale, 2), Wanted: 1}, want: 2, denial: "matches pod web-2 of CacheSet web-a",
+		},
+		"workloads that control each other": {
+			kind: Scale, pods: []*corev1.Pod{podOf(Scale, 0, of("apps/v1", "ReplicaSet"))}, forecast: 9,
+			sets:     []client.Object{controlled(&appsv1.ReplicaSet{}, "apps/v1", "Deployment", "deployment"), controlled(&appsv1.Deployment{}, "apps/v1", "ReplicaSet", "other")},
+			question: Question{Workload: workloadOf(Scale, 2), Wanted: 1}, want: 1,
+		},
+		"jobs between another kind and its pods": {
+			kind: Scale, pods: []*corev1.Pod{podOf(Scale, 0, of("batch/v1", "Job")), podOf(Scale, 1, of("batch/v1", "Job"))}, forecast: 9,
+			question: Question{Workload: workloadOf(Scale, 2), Wanted: 1}, want: 2, denial: "of Job web-a",
+		},
+		"a missing pod of another kind, beside a job's": {
+			kind: Scale, pods: []*corev1.Pod{podOf(Scale, 0), podOf(Scale, 1, of("batch/v1", "Job"))}, forecast: 9,
+			question: Question{Workload: workloadOf(Scale, 2), Wanted: 0}, want: 0, reserved: []string{"web-0"},
+		},
 		"another owner sets a cost meanwhile": {
 			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1), podOf(ReplicaSet, 2)}, forecast: 1, conflict: true,
 			question: Question{Workload: workloadOf(ReplicaSet, 3), Wanted: 1}, want: 2, denial: "used up", err: true,
 		},
 		"a rolling update": {
-			kind: Deployment, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1)}, forecast: 9, sets: []*appsv1.ReplicaSet{setOf("a", 1), setOf("b", 1)},
+			kind: Deployment, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1)}, forecast: 9, sets: []client.Object{setOf("a", 1), setOf("b", 1)},
 			question: Question{Workload: workloadOf(Deployment, 2), Wanted: 1}, want: 2, denial: "A rolling update of Deployment shop/web is in progress",
 		},
 	} {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -30,9 +31,11 @@ const (
 	Deployment  Kind = "Deployment"
 	StatefulSet Kind = "StatefulSet"
 	ReplicaSet  Kind = "ReplicaSet"
+	// Scale is the subresource of any other workload, which must remove pods as a ReplicaSet does, or at least by deletion cost.
+	Scale Kind = "Scale"
 )
 
-// Kinds lists all kinds.
+// Kinds lists the kinds that can be read.
 func Kinds() []Kind { return []Kind{Deployment, StatefulSet, ReplicaSet} }
 
 // New makes an empty object of the kind.
@@ -42,6 +45,8 @@ func (k Kind) New() client.Object {
 		return &appsv1.StatefulSet{}
 	case ReplicaSet:
 		return &appsv1.ReplicaSet{}
+	case Scale:
+		return &autoscalingv1.Scale{}
 	default:
 		return &appsv1.Deployment{}
 	}
@@ -57,7 +62,8 @@ type Workload struct {
 	Wanted, Paced *int32
 
 	selector *metav1.LabelSelector
-	start    int32 // the lowest ordinal
+	pods     string // the selector of a Scale
+	start    int32  // the lowest ordinal
 }
 
 // String names the workload for people.
@@ -77,6 +83,8 @@ func Of(object client.Object) Workload {
 		w.start = ptr.Deref(o.Spec.Ordinals, appsv1.StatefulSetOrdinals{}).Start
 	case *appsv1.ReplicaSet:
 		w.Kind, w.selector, replicas = ReplicaSet, o.Spec.Selector, o.Spec.Replicas
+	case *autoscalingv1.Scale:
+		w.Kind, w.pods, replicas = Scale, o.Status.Selector, &o.Spec.Replicas
 	}
 	w.Replicas = ptr.Deref(replicas, 1)
 	w.Wanted = readNumber(object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas])
@@ -151,6 +159,9 @@ func Annotate(ctx context.Context, writer client.Writer, w Workload, annotations
 
 func (w Workload) labelSelector() (labels.Selector, error) {
 	selector, err := metav1.LabelSelectorAsSelector(w.selector)
+	if w.Kind == Scale { // without a selector, the owner alone counts
+		selector, err = labels.Parse(w.pods)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the selector of %s: %w", w, err)
 	}

@@ -79,8 +79,8 @@ func (w *written) verdict() admission.Verdict {
 	for _, fault := range w.faults() {
 		verdict.Faults = append(verdict.Faults, fault.Error())
 	}
-	if need := intent.NeedOfGroups(w.read.Intent); need != "" {
-		verdict.Warnings = append(verdict.Warnings, fmt.Sprintf("the policy %s; it has full effect on Services annotated with %s: \"true\", which vicinity-proxy serves",
+	if need := intent.NeedOfGroups(w.read.Intent); need != "" && w.read.Delivery != v1alpha1.DeliveryGroups {
+		verdict.Warnings = append(verdict.Warnings, fmt.Sprintf("the policy %s; it has full effect with spec.delivery: Groups, or on Services annotated with %s: \"true\", which vicinity-proxy serves",
 			need, v1alpha1.AnnotationProxy))
 	}
 	return verdict

@@ -55,7 +55,13 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			name: "hard", object: func(spec *v1alpha1.RoutingPolicySpec) { spec.Mode = v1alpha1.Require },
-			warnings: []string{"the policy requires a near endpoint, which hints cannot express: where none is near, a stock proxy uses all; it has full effect on Services annotated with vicinity.dev/proxy"},
+			warnings: []string{"the policy requires a near endpoint, which hints cannot express: where none is near, a stock proxy uses all; it has full effect with spec.delivery: Groups, or on Services annotated with vicinity.dev/proxy"},
+		},
+		{
+			name: "hard by groups",
+			object: func(spec *v1alpha1.RoutingPolicySpec) {
+				spec.Mode, spec.Delivery = v1alpha1.Require, v1alpha1.DeliveryGroups
+			},
 		},
 		{
 			name: "weighted", object: func(spec *v1alpha1.RoutingPolicySpec) { spec.Algorithm = "local-weighted" },

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,9 +71,23 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Service])
 	if err != nil {
 		return admission.Verdict{}, err // what a Service asks for may be in a policy
 	}
-	return admission.Verdict{Warnings: j.warnings(intent.RequestOf(named, policies.Own, intent.Options{
-		TakeOverAuto: j.TakesOverAuto(), Defaults: policies.Defaults, GivesNames: stored != nil && j.givesNames(ctx, named),
-	}))}, nil
+	options := j.Settings.Options()
+	options.Defaults, options.GivesNames = policies.Defaults, stored != nil && j.givesNames(ctx, named)
+	request := intent.RequestOf(named, policies.Own, options)
+	warnings := j.warnings(request)
+	if request.Groups && !j.WithoutGroups && j.lacksProxies(ctx) {
+		warnings = append(warnings, fmt.Sprintf("%s has no effect yet: vicinity-proxy runs on no node; set proxy.enabled=true in Vicinity's chart", request.GroupsBy))
+	}
+	return admission.Verdict{Warnings: append(warnings, j.windowsWarning(ctx, request)...)}, nil
+}
+
+// lacksProxies reports whether no node is known to run vicinity-proxy. The cache has only Leases of proxies.
+func (j judge) lacksProxies(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var proxies coordinationv1.LeaseList
+	err := j.objects.List(ctx, &proxies, client.Limit(1))
+	return err == nil && len(proxies.Items) == 0
 }
 
 func (j judge) readPolicies(ctx context.Context, namespace string) (controller.Policies, error) {
@@ -101,6 +116,20 @@ func (j judge) givesNames(ctx context.Context, service *corev1.Service) bool {
 	return intent.GivesNames(eps)
 }
 
+// windowsWarning warns before a Service is handed over. If nodes cannot be read, one warning less is given.
+func (j judge) windowsWarning(ctx context.Context, request intent.Request) []string {
+	if !request.Groups || request.NoPlan != "" || j.WithoutGroups {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var nodes corev1.NodeList
+	if err := j.objects.List(ctx, &nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)}, client.UnsafeDisableDeepCopy); err != nil || len(nodes.Items) == 0 {
+		return nil
+	}
+	return []string{routing.WindowsUnserved}
+}
+
 // inNamespace returns the Service with its namespace, which the object of a review may lack.
 func inNamespace(service *corev1.Service, namespace string) *corev1.Service {
 	named := service.DeepCopy()
@@ -117,7 +146,7 @@ func (j judge) warnings(request intent.Request) []string {
 	warnings := slices.Clone(request.Warnings)
 	if request.Groups && j.WithoutGroups {
 		request = request.WithGroups(false)
-		warnings = append(warnings, fmt.Sprintf("annotation %s has no effect: %s", v1alpha1.AnnotationProxy, intent.GroupsAreOff))
+		warnings = append(warnings, fmt.Sprintf("%s has no effect: %s", request.GroupsBy, intent.GroupsAreOff))
 	}
 	switch {
 	case request.Source == "" || request.Upstream:
@@ -129,8 +158,8 @@ func (j judge) warnings(request intent.Request) []string {
 			warnings = append(warnings, request.Hides)
 		}
 	case request.NoPlan != "":
-		// A policy is for many Services, and may not apply to some.
-		if request.FromPolicy() == "" {
+		// A policy that selects many Services may not apply to some.
+		if !request.Selected {
 			warnings = append(warnings, fmt.Sprintf("%s has no effect: %s", request.Source, request.NoPlan))
 		}
 	case request.Groups:

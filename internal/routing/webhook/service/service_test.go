@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +24,10 @@ type reader struct {
 	policies []v1alpha1.RoutingPolicy
 	// defaults are for namespaces such as shop, which is labelled near=yes.
 	defaults []v1alpha1.ClusterRoutingPolicy
-	err      error
+	// leases are those of proxies, nil if they cannot be read.
+	leases  []coordinationv1.Lease
+	windows []corev1.Node
+	err     error
 }
 
 func (r reader) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
@@ -42,6 +46,14 @@ func (r reader) List(_ context.Context, list client.ObjectList, options ...clien
 	}
 	if all, ok := list.(*v1alpha1.ClusterRoutingPolicyList); ok {
 		all.Items = slices.Clone(r.defaults)
+		return r.err
+	}
+	if leases, ok := list.(*coordinationv1.LeaseList); ok && r.leases != nil {
+		leases.Items = r.leases
+		return nil
+	}
+	if all, ok := list.(*corev1.NodeList); ok {
+		all.Items = r.windows
 		return r.err
 	}
 	if _, ok := list.(*discoveryv1.EndpointSliceList); ok {
@@ -106,6 +118,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{name: "nothing", object: of()},
 		{name: "all well", object: of(sameZone + "Prefer")},
+		{name: "marked", stored: of(sameZone + "Prefer"), object: of(sameZone+"Prefer", mode+v1alpha1.MarkRouted)},
 		{name: "hard with groups", object: of(sameZone+"Require", proxy)},
 		{
 			name: "hard without groups", object: of(sameZone + "Require"),
@@ -114,6 +127,13 @@ func TestJudge(t *testing.T) {
 		{
 			name: "weighted by a policy", object: of(mode + "vicinity.dev/weighted"),
 			warnings: []string{"annotation service.kubernetes.io/topology-mode: vicinity.dev/weighted uses the algorithm local-opt, whose weights hints cannot carry; annotate"},
+		},
+		{
+			name: "bounded by a policy, without a plan",
+			object: with(of(sameZone+"Prefer", mode+"vicinity.dev/weighted"), func(s *corev1.Service) {
+				s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+			}),
+			warnings: []string{"annotation endpointslice.kubernetes.io/same-zone: Prefer, bounded by annotation service.kubernetes.io/topology-mode: vicinity.dev/weighted has no effect: internalTrafficPolicy: Local"},
 		},
 		{name: "headless", object: with(of(sameZone+"Require"), headless)},
 		{
@@ -196,6 +216,50 @@ func TestJudgeByClusterPolicy(t *testing.T) {
 		verdict, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of("vicinity.dev/proxy=false"), Namespace: "shop"})
 		expectPrefixes(t, "warnings", verdict.Warnings, want)
 		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A Service that asks for vicinity-proxy is warned of while no node runs it.
+func TestProxyIsMissing(t *testing.T) {
+	const missing = "annotation vicinity.dev/proxy has no effect yet: vicinity-proxy runs on no node; set proxy.enabled=true"
+	for _, test := range []struct {
+		leases []coordinationv1.Lease
+		lines  []string
+		want   []string
+	}{
+		{[]coordinationv1.Lease{}, []string{sameZone + "Prefer", proxy}, []string{missing}},
+		{[]coordinationv1.Lease{}, []string{sameZone + "Prefer"}, nil},
+		{[]coordinationv1.Lease{{}}, []string{sameZone + "Prefer", proxy}, nil},
+	} {
+		j := judge{objects: reader{leases: test.leases}}
+		verdict, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(test.lines...), Namespace: "shop"})
+		expectPrefixes(t, "warnings", verdict.Warnings, test.want)
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A Service that asks for vicinity-proxy, itself or by a policy, cannot be reached from Windows nodes.
+func TestWindowsNodes(t *testing.T) {
+	near := v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "near"}}
+	near.Spec.NamespaceSelector, near.Spec.Delivery = &metav1.LabelSelector{}, v1alpha1.DeliveryGroups
+	for _, test := range []struct {
+		object   *corev1.Service
+		defaults []v1alpha1.ClusterRoutingPolicy
+		windows  int
+		want     []string
+	}{
+		{of(proxy), nil, 1, []string{routing.WindowsUnserved}},
+		{of(sameZone + "Prefer"), []v1alpha1.ClusterRoutingPolicy{near}, 1, []string{routing.WindowsUnserved}},
+		{of(proxy), nil, 0, nil},
+		{of(sameZone + "Prefer"), nil, 1, nil},
+	} {
+		j := judge{objects: reader{defaults: test.defaults, windows: make([]corev1.Node, test.windows)}}
+		verdict, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: test.object, Namespace: "shop"})
+		if expectPrefixes(t, "warnings", verdict.Warnings, test.want); err != nil {
 			t.Error(err)
 		}
 	}

@@ -12,9 +12,12 @@
 // writes the annotations a moment later. Earlier, they would make the write conflict if it carries the version of the workload, as
 // those of a HorizontalPodAutoscaler do. A write of the already wanted number changes nothing.
 //
+// Of workloads of other kinds only writes of the subresource are known. With PaceClamp each is reduced, and its author repeats it.
+//
 // # How it is installed
 //
-//	rules:             UPDATE of deployments, statefulsets, replicasets and their scale, apps/v1, a path for each kind
+//	rules:             UPDATE of deployments, statefulsets, replicasets and their scale, apps/v1, a path for each kind,
+//	                   and of the scale of all other kinds
 //	namespaceSelector: vicinity.dev/pace-scale-down exists
 //	matchConditions:   the number becomes smaller, or of the subresource stays the same; or it is the controller
 //	                   that writes; and no Deployment controls the ReplicaSet
@@ -68,7 +71,7 @@ func Register(mgr manager.Manager, o Options) error {
 	if err := mgr.Add(kept); err != nil {
 		return fmt.Errorf("adding the follower of records: %w", err)
 	}
-	for _, kind := range pacing.Kinds() {
+	for _, kind := range append(pacing.Kinds(), pacing.Scale) {
 		j := judge{kind: kind, user: o.User, pacer: o.Pacer, namespaces: mgr.GetClient(), live: mgr.GetAPIReader(), keep: kept.store}
 		admission.Register(mgr, Path(kind), admission.OfRequests(j.judge), options(o.Metrics))
 	}
@@ -137,7 +140,7 @@ func (w *write) record(kind pacing.Kind, replicas int32, wanted *int32) record {
 
 // read reads a write. It returns nil if the workload is gone.
 func (j judge) read(ctx context.Context, request *admission.Request, object, stored []byte) (*write, error) {
-	w := &write{ofScale: request.SubResource == "scale", dryRun: request.DryRun, request: types.UID(request.UID), holder: "scale/" + request.UID}
+	w := &write{ofScale: request.SubResource == "scale" && j.kind != pacing.Scale, dryRun: request.DryRun, request: types.UID(request.UID), holder: "scale/" + request.UID}
 	if !w.ofScale {
 		before, after := j.kind.New(), j.kind.New()
 		if err := json.Unmarshal(stored, before); err != nil {
@@ -228,19 +231,25 @@ func (j judge) end(ctx context.Context, w *write) (admission.Verdict, error) {
 func (j judge) grant(ctx context.Context, w *write, wanted, replicas int32, denial string) (admission.Verdict, error) {
 	verdict := admission.Verdict{Result: admission.Changed}
 	if replicas > wanted && denial != "" && !w.next {
-		verdict.Warnings = []string{fmt.Sprintf("%s, and continues to %d as budgets allow it. %s", may(w.before, replicas), wanted, denial)}
+		next := fmt.Sprintf("and continues to %d as budgets allow it", wanted)
+		if j.kind == pacing.Scale {
+			next = fmt.Sprintf("asked for %d; ask again to continue", wanted)
+		}
+		verdict.Warnings = []string{fmt.Sprintf("%s, %s. %s", may(w.before, replicas), next, denial)}
 	}
 	var patch []shell.Operation
 	if replicas != w.after.Replicas {
 		patch = append(patch, shell.Add("/spec/replicas", replicas))
 	}
-	if w.ofScale {
+	switch {
+	case j.kind == pacing.Scale: // it has no annotations of the workload
+	case w.ofScale:
 		if !w.dryRun && (w.before.Wanted == nil && replicas > wanted || w.before.Wanted != nil && *w.before.Wanted != wanted) {
 			if err := j.keep(ctx, w.record(j.kind, replicas, &wanted)); err != nil {
 				return admission.Verdict{}, err
 			}
 		}
-	} else {
+	default:
 		patch = append(patch, marks(w.after.Object, wanted, replicas)...)
 	}
 	if len(patch) == 0 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -120,6 +121,46 @@ func TestScaleDowns(t *testing.T) {
 			if len(asks.asked) > 1 || (len(asks.asked) == 0) != test.unasked || !test.unasked && (asks.asked[0].Whole != test.whole || asks.asked[0].DryRun != test.dryRun) {
 				t.Errorf("%s, of the scale %t: asked is %+v", name, ofScale, asks.asked)
 			}
+		}
+	}
+}
+
+// Of a workload of another kind only the subresource is known. Nothing is kept of its scale-down.
+func TestScaleDownsOfOtherKinds(t *testing.T) {
+	for name, test := range map[string]struct {
+		mode              string
+		replicas, allowed int32
+		denial, patch     string
+		warning           string
+	}{
+		"denied":           {mode: v1alpha1.PaceDeny, replicas: 3, allowed: 8, denial: "Scale shop/db may become 8 now, asked for 3. The budget is used up."},
+		"all may go":       {mode: v1alpha1.PaceDeny, replicas: 3, allowed: 3},
+		"clamped":          {mode: v1alpha1.PaceClamp, replicas: 3, allowed: 7, patch: `[{"op":"add","path":"/spec/replicas","value":7}]`, warning: "Scale shop/db may become 7 now, asked for 3; ask again to continue. The budget is used up."},
+		"clamped, all go":  {mode: v1alpha1.PaceClamp, replicas: 3, allowed: 3},
+		"annotated ones":   {mode: v1alpha1.PaceAnnotated, replicas: 3, allowed: 8},
+		"a larger number":  {mode: v1alpha1.PaceClamp, replicas: 12, allowed: 8},
+		"without the mode": {replicas: 3, allowed: 8},
+	} {
+		scale := func(replicas int32) []byte {
+			return text(t, &autoscalingv1.Scale{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "clones"}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas}, Status: autoscalingv1.ScaleStatus{Selector: "app=db"},
+			})
+		}
+		asks, namespaces := &allowing{replicas: test.allowed}, fake.NewClientBuilder().WithObjects(paced(test.mode)).Build()
+		j := judge{kind: pacing.Scale, user: user, pacer: asks, namespaces: namespaces}
+		verdict, err := j.judge(t.Context(), &admission.Request{Operation: "UPDATE", Namespace: "shop", Name: "db", SubResource: "scale", User: "alice"}, scale(test.replicas), scale(9))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		denial := ""
+		if verdict.Denial != nil {
+			denial = verdict.Denial.Message
+		}
+		if denial != test.denial || string(verdict.Patch) != test.patch || strings.Join(verdict.Warnings, "") != test.warning {
+			t.Errorf("%s: denial %q, patch %s, warnings %q", name, denial, verdict.Patch, verdict.Warnings)
+		}
+		if len(asks.asked) > 0 && (asks.asked[0].Workload.Replicas != 9 || asks.asked[0].Workload.Object.GetUID() != "clones") {
+			t.Errorf("%s: asked is %+v", name, asks.asked)
 		}
 	}
 }

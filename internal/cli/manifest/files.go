@@ -1,4 +1,4 @@
-package cli
+package manifest
 
 import (
 	"context"
@@ -12,7 +12,8 @@ import (
 	"vicinity.dev/vicinity/internal/kit/command"
 )
 
-func readFiles(ctx context.Context, stdin io.Reader, names []string, read func(name string, from io.Reader) error) error {
+// ReadFiles calls read with each file, the files of each directory, and standard input for "-".
+func ReadFiles(ctx context.Context, stdin io.Reader, names []string, read func(name string, from io.Reader) error) error {
 	if len(names) == 0 {
 		return command.UsageErrorf("no manifests are given; -f names a file, a directory, or - for standard input")
 	}
@@ -22,7 +23,7 @@ func readFiles(ctx context.Context, stdin io.Reader, names []string, read func(n
 			if slices.Contains(names[:i], name) {
 				return command.UsageErrorf("-f - is given twice; standard input can be read only once")
 			}
-			err = read("standard input", interruptible(ctx, stdin))
+			err = read("standard input", command.Interruptible(ctx, stdin))
 		} else {
 			err = readManifests(name, read)
 		}
