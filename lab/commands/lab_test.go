@@ -10,6 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
+	"vicinity.dev/vicinity/test/help"
 )
 
 // pretendUp writes the state of labs that are up, without processes.
@@ -61,4 +62,17 @@ func TestErrorsNameFlags(t *testing.T) {
 			t.Errorf("lab %q: exit code %d, %q, want %d and %q", test.args, code, &err, test.code, test.want)
 		}
 	}
+}
+
+// Every command says its exit codes, and prints JSON unless there is a reason.
+func TestCommandsAreAlike(t *testing.T) {
+	const changes = "it changes the lab, which status -o json shows"
+	const figures = "its table is for people, and programs use the packages lab and load"
+	help.Check(t, newRootCommand, map[string]help.Without{"output": {
+		"apply": "kubectl get -o json prints what it applied", "component kill": changes, "component pause": changes, "component resume": changes,
+		"component start": changes, "component stop": changes, "demo": "it tells a story", "dns": changes, "down": changes,
+		"kubeconfig": "it prints one path for a shell", "load": figures, "logs": "it prints the logs as they are",
+		"manifests": "it prints manifests for kubectl", "node add": changes, "node remove": changes, "node start": changes, "node stop": changes,
+		"traffic": figures, "up": changes, "vicinity": changes, "zone cut": changes, "zone heal": changes,
+	}})
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -93,16 +94,11 @@ func (f *shapeFlags) shape(s command.Streams, named *labFlags) (shape.Shape, err
 	if others := slices.DeleteFunc(f.given(), func(name string) bool { return name == "--file" }); len(others) > 0 {
 		return shape.Shape{}, command.UsageErrorf("%s and --file do not go together; the file says the whole shape", others[0])
 	}
-	in := s.In
-	if f.file != "-" {
-		file, err := os.Open(f.file)
-		if err != nil {
-			return shape.Shape{}, err
-		}
-		defer file.Close()
-		in = file
+	text, err := readFile(s, f.file)
+	if err != nil {
+		return shape.Shape{}, err
 	}
-	wanted, err := shape.Read(in, name)
+	wanted, err := shape.Read(strings.NewReader(text), name)
 	if err != nil {
 		return shape.Shape{}, fmt.Errorf("%s: %w", f.file, err)
 	}

@@ -13,6 +13,6 @@
 // of its target. In these cases the keeper finds remaining processes of a container by its mounts.
 //
 // One process serves all nodes, each at its own socket. Kubelets decide what runs. The package limits
-// and measures no resources, and pulls no images: an image is a name that maps to a program (see
-// [Images]).
+// no resources, measures only what is written to /, and pulls no images: an image is a name that maps
+// to a program (see [Images]).
 package cri

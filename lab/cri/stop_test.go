@@ -94,6 +94,33 @@ func (n *node) testExec(t *testing.T, c *container, script string) string {
 	return strings.TrimSpace(string(answer.Stdout) + string(answer.Stderr))
 }
 
+// Kubelets evict pods by these figures.
+func TestWrittenBytesAreMeasured(t *testing.T) {
+	n := newTestNode(t, state.At(t.TempDir()))
+	own, other := n.testSandbox(t, runtimeapi.NamespaceMode_CONTAINER), n.testSandbox(t, runtimeapi.NamespaceMode_CONTAINER)
+	options := own.Config.Linux.SecurityContext.NamespaceOptions
+	c := n.testContainer(t, own, options, "sleep", "1000")
+	for _, c := range []*container{c, n.testContainer(t, other, options, "sleep", "1000")} {
+		defer func() {
+			if _, err := n.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: c.ID}); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	measure := func() uint64 {
+		answer, err := n.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{Filter: &runtimeapi.ContainerStatsFilter{PodSandboxId: own.ID}})
+		if err != nil || len(answer.Stats) != 1 || answer.Stats[0].Attributes.Id != c.ID {
+			t.Fatalf("measured %v (error %v), want container %s", answer, err, c.ID)
+		}
+		return answer.Stats[0].WritableLayer.UsedBytes.Value
+	}
+	before := measure()
+	n.testExec(t, c, "head -c 3000000 /dev/zero >/written")
+	if after := measure(); after < before+3_000_000 || after > before+4_000_000 {
+		t.Errorf("after 3,000,000 bytes it measures %d, before %d", after, before)
+	}
+}
+
 // A container without a handler for SIGTERM ends after its grace period, if its program is the first
 // process of a PID namespace. A runtime that adopted it stops it as well.
 func TestNodeStopsContainers(t *testing.T) {

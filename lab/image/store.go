@@ -18,6 +18,7 @@ import (
 
 	godigest "github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
 	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/content/oci"
@@ -226,5 +227,10 @@ func unpackEntry(root *os.Root, header *tar.Header, from io.Reader) error {
 		return err
 	}
 	_, err = io.Copy(file, from)
-	return errors.Join(err, file.Chmod(mode), file.Close())
+	err = errors.Join(err, file.Chmod(mode))
+	// Last, because a write removes the file's capabilities.
+	if capabilities := header.PAXRecords["SCHILY.xattr.security.capability"]; capabilities != "" {
+		err = errors.Join(err, os.NewSyscallError("setting the capabilities", unix.Fsetxattr(int(file.Fd()), "security.capability", []byte(capabilities), 0)))
+	}
+	return errors.Join(err, file.Close())
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,11 +15,18 @@ import (
 	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
 	"oras.land/oras-go/v2/content"
 )
 
 // linkTo is the prefix of the content of a file that is a link.
 const linkTo = "-> "
+
+// capable is the prefix of the content of a file that has netBindService, which is cap_net_bind_service=ep.
+const (
+	capable        = "capable "
+	netBindService = "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+)
 
 // packFiles makes an archive of files by name; a name that ends in a slash is a folder.
 func packFiles(t *testing.T, files map[string]string) []byte {
@@ -31,6 +39,9 @@ func packFiles(t *testing.T, files map[string]string) []byte {
 			header.Typeflag = tar.TypeDir
 		}
 		content := files[name]
+		if strings.HasPrefix(content, capable) {
+			header.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": netBindService}
+		}
 		if target, isLink := strings.CutPrefix(content, linkTo); isLink {
 			header.Typeflag, header.Linkname, header.Size, content = tar.TypeSymlink, target, 0, ""
 		}
@@ -141,6 +152,28 @@ func TestImagesAreFoundByDigest(t *testing.T) {
 	left, err := os.ReadDir(store.Folder)
 	if err != nil || len(left) != 1 {
 		t.Errorf("the store has %v, %v", left, err)
+	}
+}
+
+func TestCapabilitiesAreKept(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("gives a file capabilities, which needs root")
+	}
+	store := Store{Folder: t.TempDir()}
+	files, digest := layoutOf(t, own, map[string]string{"dns": capable + "program", "web": "program"})
+	if _, err := store.Load(t.Context(), archive(t, files)); err != nil {
+		t.Fatal(err)
+	}
+	found, err := store.Find("dns@" + digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"dns": netBindService, "web": ""} {
+		got := make([]byte, 64)
+		size, err := unix.Getxattr(filepath.Join(found.Root, name), "security.capability", got)
+		if got := string(got[:max(0, size)]); got != want || err != nil && !errors.Is(err, unix.ENODATA) {
+			t.Errorf("%s has the capabilities %q, want %q, %v", name, got, want, err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -14,7 +15,7 @@ type Endpoint struct {
 	Namespace string `json:"namespace,omitempty"`
 	Node      string `json:"node,omitempty"`
 	Zone      string `json:"zone,omitempty"`
-	// Service is a name, or several separated by commas.
+	// Service is a name, or several separated by commas. It is empty if the endpoint does not know it, and so for any.
 	Service string `json:"service,omitempty"`
 }
 
@@ -27,12 +28,7 @@ func (e Endpoint) serves(service string) bool {
 		}
 		service = name
 	}
-	for own := range strings.SplitSeq(e.Service, ",") {
-		if strings.TrimSpace(own) == service {
-			return true
-		}
-	}
-	return false
+	return e.Service == "" || slices.ContainsFunc(strings.Split(e.Service, ","), func(own string) bool { return strings.TrimSpace(own) == service })
 }
 
 // Answer is the answer of an echo. It is a line of JSON in all protocols:

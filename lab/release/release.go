@@ -104,6 +104,7 @@ type cluster struct {
 }
 
 func connect(config *rest.Config) (cluster, error) {
+	kube.ManagedFieldsManager = "helm" // or "helm upgrade" would conflict with the name of this program
 	g, err := newGetter(config)
 	if err != nil {
 		return cluster{}, fmt.Errorf("preparing Helm: %w", err)

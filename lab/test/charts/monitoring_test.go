@@ -60,6 +60,7 @@ func TestAlertsAboutMissingPrograms(t *testing.T) {
 	for set, want := range map[string][]string{
 		"routing.enabled=true":                                     absent[:1],
 		"routing.enabled=false,proxy.enabled=true":                 absent[1:2],
+		"profile=disruption":                                       absent[:1],
 		"routing.enabled=true,proxy.enabled=true,dns.enabled=true": absent,
 	} {
 		rule := object[*monitoringv1.PrometheusRule](t, rendered(t, set+",monitoring.rules.enabled=true"), "PrometheusRule vicinity")

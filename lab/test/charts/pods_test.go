@@ -55,3 +55,26 @@ func TestControllerWritesItsOwnToPods(t *testing.T) {
 		}
 	}
 }
+
+// After rollouts are switched off, the controller may take its scheduling gate from a pod, and no other.
+func TestControllerReleasesPods(t *testing.T) {
+	p := newPolicy(t, object[*admissionv1.ValidatingAdmissionPolicy](t, rendered(t, "rollouts.enabled=false"), "ValidatingAdmissionPolicy "+policyOfPods))
+	held := func(gates ...any) map[string]any {
+		pod := parsed(t, thePod)
+		pod["spec"].(map[string]any)["schedulingGates"] = gates
+		return pod
+	}
+	ours, other := map[string]any{"name": v1alpha1.RolloutGate}, map[string]any{"name": "example.com/quota"}
+	for _, test := range []struct {
+		before, after map[string]any
+		want          string
+	}{
+		{held(other, ours), held(other), ""},
+		{held(other, ours), held(ours), "the spec of a Pod"},
+		{held(other), held(), "the spec of a Pod"},
+	} {
+		if got, _ := p.refuses(t, "pods", test.before, test.after); test.want == "" && got != "" || !strings.Contains(got, test.want) {
+			t.Errorf("%v to %v: refused %q, want %q", test.before["spec"], test.after["spec"], got, test.want)
+		}
+	}
+}

@@ -123,6 +123,15 @@ func and(granted map[string]string, more ...map[string]string) map[string]string
 	return all
 }
 
+// without removes resources from granted verbs.
+func without(granted map[string]string, resources ...string) map[string]string {
+	rest := maps.Clone(granted)
+	for _, resource := range resources {
+		delete(rest, resource)
+	}
+	return rest
+}
+
 // A program may do what its features need, and nothing else. Budgets label namespaces and write
 // their status. With rollouts, the controller patches deletion costs, evictions, marks, templates
 // and replicas. Objects in Vicinity's namespace are allowed by name. The proxy reads and writes its
@@ -189,11 +198,22 @@ func TestProgramsMayDoWhatTheyNeed(t *testing.T) {
 			"deployments.apps": "get list watch patch", "replicasets.apps": "get list watch",
 			"domainrollouts.vicinity.dev": "list watch", "domainrollouts.vicinity.dev/status": "update",
 		})},
+		// Users switched rollouts off: pods lose the gate.
+		{"rollouts.enabled=false", controller, and(granted, map[string]string{"pods": "list patch"})},
+		{"routing.enabled=false,locators.enabled=true", controller, map[string]string{
+			"nodes": "list watch", "services": "list watch", "routingpolicies.vicinity.dev": "list watch", "clusterroutingpolicies.vicinity.dev": "list watch",
+			"pods": "list watch", "podlocators.vicinity.dev": "list watch create update delete", "events.events.k8s.io": "create patch",
+		}},
+		{"routing.enabled=false,disruption.enabled=true", controller, without(budgets,
+			"services", "services/status", "endpointslices.discovery.k8s.io", "endpointgroups.vicinity.dev", "routingpolicies.vicinity.dev",
+			"routingpolicies.vicinity.dev/status", "clusterroutingpolicies.vicinity.dev", "clusterroutingpolicies.vicinity.dev/status")},
+		{"routing.enabled=false,disruption.enabled=true", here, and(grantedHere, map[string]string{"leases.coordination.k8s.io": "create"})},
 		{"rollouts.ordinals=true", controller, and(granted, map[string]string{
 			"persistentvolumeclaims": "get", "persistentvolumes": "get", "storageclasses.storage.k8s.io": "get",
 		})},
 		{"proxy.enabled=true", proxy, grantedProxy},
 		{"proxy.enabled=true", proxyHere, grantedProxyHere},
+		{withTaint, proxy, and(grantedProxy, map[string]string{"nodes": "get list watch patch"})},
 		{"proxy.enabled=true,proxy.allServices=true", proxy, and(grantedProxy, map[string]string{"endpointslices.discovery.k8s.io": "list watch"})},
 		{"proxy.enabled=true,proxy.allServices=true", proxyHere, grantedProxyHere},
 		{"dns.enabled=true", "ClusterRole vicinity-dns", map[string]string{
@@ -210,6 +230,21 @@ func TestProgramsMayDoWhatTheyNeed(t *testing.T) {
 		for _, wrong := range excess(rules, test.needs) {
 			t.Errorf("with %q %s %s", test.set, test.role, wrong)
 		}
+	}
+}
+
+// The rights to read workloads of other kinds come only from ClusterRoles that carry the label.
+func TestRightsOnOtherKindsAreAggregated(t *testing.T) {
+	const role = "ClusterRole vicinity-controller-workloads"
+	if _, found := objects(t, rendered(t))[role]; found {
+		t.Error("the role exists without rollouts")
+	}
+	found := object[*rbacv1.ClusterRole](t, rendered(t, "rollouts.enabled=true"), role)
+	if len(found.Rules) > 0 || found.AggregationRule == nil || len(found.AggregationRule.ClusterRoleSelectors) != 1 {
+		t.Fatalf("the role is %+v", found)
+	}
+	if selector := found.AggregationRule.ClusterRoleSelectors[0]; !maps.Equal(selector.MatchLabels, map[string]string{v1alpha1.LabelAggregate: "true"}) || len(selector.MatchExpressions) > 0 {
+		t.Errorf("the role selects %+v", selector)
 	}
 }
 

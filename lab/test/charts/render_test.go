@@ -158,6 +158,7 @@ func TestDefaultsRenderAsBefore(t *testing.T) {
 	r := rendered(t)
 	golden.Compare(t, "testdata/default.yaml", r.Manifest)
 	golden.Compare(t, "testdata/notes.txt", r.Info.Notes+"\n")
+	golden.Compare(t, "testdata/all-notes.txt", rendered(t, "profile=all").Info.Notes+"\n")
 
 	// The tests of vicinity's commands read the rendered Deployment of the controller here, because
 	// they do not link Helm.
@@ -181,7 +182,7 @@ func TestDefaultsRenderAsBefore(t *testing.T) {
 }
 
 func TestProxyRendersAsBefore(t *testing.T) {
-	r := rendered(t, "routing.enabled=false,proxy.enabled=true")
+	r := rendered(t, "routing.enabled=false,proxy.enabled=true,warnings.enabled=false")
 	golden.Compare(t, "testdata/proxy.yaml", r.Manifest)
 	golden.Compare(t, "testdata/proxy-notes.txt", r.Info.Notes+"\n")
 

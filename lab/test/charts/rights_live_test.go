@@ -129,6 +129,8 @@ func onServices(t *testing.T, c rig.ControlPlane) {
 		what          string
 	}{
 		{"the label of routed Services", "", onService(), `{"metadata":{"labels":{"vicinity.dev/routed":"true"}}}`},
+		{"the mark", "", onService(), `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/Routed"}}}`},
+		{"another mode", policy, onService(), `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"Auto"}}}`},
 		{"the outcome", "", onService("status"), `{"status":{"conditions":[{"type":"vicinity.dev/TopologyRouting","status":"True","reason":"Allocated","message":"","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`},
 		{"the outcome goes", "", onService("status"), `{"status":{"conditions":[{"$patch":"delete","type":"vicinity.dev/TopologyRouting"}]}}`},
 		{"hints of 1,000 endpoints", "", onSlice, "[" + strings.Join(hints, ",") + "]"},

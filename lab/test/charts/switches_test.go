@@ -28,6 +28,8 @@ const noWebhooks = "webhooks.endpointSlices.enabled=false,webhooks.services.enab
 
 func TestDisabledFeaturesInstallNothing(t *testing.T) {
 	all := names(t)
+	warnings, routingOff := warningPolicies(all), guard("vicinity-routing-off")
+	controller := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(warnings, name) })
 	guardOfLocators := guard("vicinity-podlocators")
 	proxy := []string{
 		"ClusterRole vicinity-proxy", "ClusterRoleBinding vicinity-proxy", "DaemonSet vicinity-proxy", "Role vicinity-proxy",
@@ -39,14 +41,20 @@ func TestDisabledFeaturesInstallNothing(t *testing.T) {
 		"ClusterRole vicinity-dns", "ClusterRoleBinding vicinity-dns", "ConfigMap vicinity-dns", "Deployment vicinity-dns",
 		"PodDisruptionBudget vicinity-dns", "Service vicinity-dns", "ServiceAccount vicinity-dns",
 	}
+	cilium := []string{"Role vicinity-controller-cilium", "RoleBinding vicinity-controller-cilium"}
 	monitors := []string{"ServiceMonitor vicinity-controller", "ServiceMonitor vicinity-dns", "ServiceMonitor vicinity-proxy"}
 	for _, test := range []struct {
 		name, set   string
 		gone, added []string
 	}{
-		{name: "routing", set: "routing.enabled=false", gone: all},
+		{name: "routing", set: "routing.enabled=false", gone: controller, added: routingOff},
+		{name: "everything", set: "routing.enabled=false,warnings.enabled=false", gone: all},
+		{name: "warnings", set: "warnings.enabled=false", gone: warnings},
+		{name: "ordinals alone", set: "routing.enabled=false,rollouts.ordinals=true,podDisruptionBudget.enabled=false", gone: slices.Concat(
+			guard("vicinity-controller-writes"), guard("vicinity-ordinals-off"), cilium, []string{"PodDisruptionBudget vicinity-controller", "ValidatingWebhookConfiguration vicinity"},
+		), added: routingOff},
 		{name: "slices", set: "webhooks.endpointSlices.enabled=false", gone: []string{"MutatingWebhookConfiguration vicinity"}},
-		{name: "hints", set: "routing.hints.enabled=false", gone: []string{"MutatingWebhookConfiguration vicinity"}},
+		{name: "hints", set: "routing.hints.enabled=false", gone: append([]string{"MutatingWebhookConfiguration vicinity"}, cilium...)},
 		{name: "services", set: "webhooks.services.enabled=false"},
 		{
 			name: "services and policies", set: "webhooks.services.enabled=false,webhooks.policies.enabled=false",
@@ -62,12 +70,13 @@ func TestDisabledFeaturesInstallNothing(t *testing.T) {
 		{name: "roles of users", set: "rbac.aggregate=false", gone: []string{"ClusterRole vicinity-edit", "ClusterRole vicinity-view"}},
 		// The controller, if installed, publishes the addresses of nodes for the proxy.
 		{name: "a proxy", set: "proxy.enabled=true", added: append(slices.Clone(guarded), "ConfigMap vicinity-node-addresses")},
-		{name: "a proxy alone", set: "proxy.enabled=true,routing.enabled=false", gone: all, added: guarded},
-		{name: "a proxy without a guard", set: "proxy.enabled=true,routing.enabled=false,proxy.guardLeases=false", gone: all, added: probed},
-		{name: "a proxy without probes", set: "proxy.enabled=true,routing.enabled=false,proxy.guardLeases=false,proxy.probe.enabled=false", gone: all, added: proxy},
+		{name: "a proxy alone", set: "proxy.enabled=true,routing.enabled=false,warnings.enabled=false", gone: all, added: guarded},
+		{name: "a proxy that removes a taint", set: withTaint + ",routing.enabled=false,warnings.enabled=false", gone: all, added: slices.Concat(guarded, guard(policyOfTaint))},
+		{name: "a proxy without a guard", set: "proxy.enabled=true,routing.enabled=false,warnings.enabled=false,proxy.guardLeases=false", gone: all, added: probed},
+		{name: "a proxy without probes", set: "proxy.enabled=true,routing.enabled=false,warnings.enabled=false,proxy.guardLeases=false,proxy.probe.enabled=false", gone: all, added: proxy},
 		{name: "a DNS server", set: "dns.enabled=true", added: dns},
-		{name: "a DNS server alone", set: "dns.enabled=true,routing.enabled=false", gone: all, added: slices.Concat(dns, guardOfLocators)},
-		{name: "a DNS server without a guard", set: "dns.enabled=true,routing.enabled=false,rbac.guardWrites=false", gone: all, added: dns},
+		{name: "a DNS server alone", set: "dns.enabled=true,routing.enabled=false,warnings.enabled=false", gone: all, added: slices.Concat(dns, guardOfLocators)},
+		{name: "a DNS server without a guard", set: "dns.enabled=true,routing.enabled=false,warnings.enabled=false,rbac.guardWrites=false", gone: all, added: dns},
 		{name: "monitors", set: "monitoring.serviceMonitors.enabled=true", added: monitors[:1]},
 		{
 			name: "monitoring of everything", set: allPrograms + "," + monitored,
@@ -90,6 +99,16 @@ func TestDisabledFeaturesInstallNothing(t *testing.T) {
 	}
 }
 
+// warningPolicies returns the policies that warn of parts that are off.
+func warningPolicies(names []string) (found []string) {
+	for _, name := range names {
+		if strings.HasPrefix(name, "ValidatingAdmissionPolicy") && strings.HasSuffix(name, "-off") {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
 // guard returns the objects of a policy.
 func guard(policy string) []string {
 	return []string{"ValidatingAdmissionPolicy " + policy, "ValidatingAdmissionPolicyBinding " + policy}
@@ -106,12 +125,13 @@ func TestLocatorsAreGuarded(t *testing.T) {
 		"routing.enabled=false,locators.enabled=true":  {locators},
 		"routing.enabled=false,dns.enabled=true":       {locators},
 		"locators.enabled=true,rbac.guardWrites=false": nil,
-		withScaleDown:                             {locators, pods},
-		withScaleDown + ",routing.enabled=false":  nil,
-		withScaleDown + ",rbac.guardWrites=false": nil,
-		withBudgets: {locators, namespaces, pdbs},
+		withScaleDown:                                {locators, pods},
+		withScaleDown + ",routing.enabled=false":     {locators, pods},
+		"rollouts.enabled=false":                     {locators, pods},
+		withScaleDown + ",rbac.guardWrites=false":    nil,
+		withBudgets:                                  {locators, namespaces, pdbs},
 		withBudgets + ",disruption.projectPDBs=true": {locators, namespaces, pdbs},
-		withBudgets + ",routing.enabled=false":       nil,
+		withBudgets + ",routing.enabled=false":       {locators, namespaces, pdbs},
 		withBudgets + ",rbac.guardWrites=false":      nil,
 	} {
 		installed := names(t, set)
@@ -174,15 +194,27 @@ func TestProxyIsConfined(t *testing.T) {
 	}
 }
 
-// Flags tell the controller whether to publish the addresses of nodes, which pods get a PodLocator,
-// and whether to delete existing ones.
+// Flags tell the controller which parts to run, whether to publish the addresses of nodes, whether
+// groups are the default, which pods get a PodLocator, and whether to delete existing ones.
 func TestValuesReachTheController(t *testing.T) {
 	for _, test := range []struct{ set, flags, want string }{
 		{"proxy.enabled=true", "--publish-", "--publish-node-addresses"},
 		{"proxy.enabled=false", "--publish-", ""},
+		{"proxy.enabled=true", "--groups-", ""},
+		{"proxy.allServices=true", "--groups-", ""},
+		{"proxy.enabled=true,proxy.allServices=true", "--groups-", "--groups-by-default"},
+		{"proxy.enabled=true,proxy.allServices=true,routing.groups.byDefault=false", "--groups-", ""},
+		{"proxy.enabled=true,routing.groups.byDefault=true", "--groups-", "--groups-by-default"},
 		{"locators.enabled=true", "--locator", "--locators=auto"},
 		{"locators.enabled=true,locators.all=true,locators.labels={a,b.example/c}", "--locator", "--locators=all --locator-labels=a,b.example/c"},
 		{"locators.enabled=false,locators.all=true,locators.labels={a}", "--locator", "--locators=off"},
+		{"profile=routing", "--routing", ""},
+		{"routing.enabled=false,disruption.enabled=true", "--routing", "--routing=false"},
+		{"routing.enabled=false,disruption.enabled=true", "--webhook-services", "--webhook-services=false"},
+		{"rollouts.enabled=true", "--r", "--replan-after=10m --replan-rate=100 --rollouts"},
+		// Pods are released only after users switched rollouts off themselves.
+		{"profile=routing", "--release", ""},
+		{"rollouts.enabled=false", "--release", "--release-pods"},
 	} {
 		args := object[*appsv1.Deployment](t, rendered(t, test.set), "Deployment vicinity-controller").Spec.Template.Spec.Containers[0].Args
 		args = slices.DeleteFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, test.flags) })
@@ -276,14 +308,14 @@ func TestHandOverWaitsForTheNodesOfTheProxy(t *testing.T) {
 // A compromised pod has only the rights of its program.
 func TestPodsAreConfined(t *testing.T) {
 	r := rendered(t, "dns.enabled=true")
-	for _, name := range []string{"vicinity-controller", "vicinity-dns"} {
+	for name, added := range map[string][]corev1.Capability{"vicinity-controller": nil, "vicinity-dns": {"NET_BIND_SERVICE"}} {
 		pod := object[*appsv1.Deployment](t, r, "Deployment "+name).Spec.Template.Spec
 		shared, own := pod.SecurityContext, pod.Containers[0].SecurityContext
 		if !ptr.Deref(shared.RunAsNonRoot, false) || ptr.Deref(shared.RunAsUser, 0) == 0 || shared.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 			t.Errorf("the pod of %s runs as %v", name, shared)
 		}
 		if !ptr.Deref(own.ReadOnlyRootFilesystem, false) || ptr.Deref(own.AllowPrivilegeEscalation, true) ||
-			!slices.Equal(own.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(own.Capabilities.Add) > 0 {
+			!slices.Equal(own.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(own.Capabilities.Add, added) {
 			t.Errorf("the container of %s runs as %v", name, own)
 		}
 		for _, volume := range pod.Volumes {
@@ -323,7 +355,7 @@ func TestMemoryIsKeptBelowTheLimit(t *testing.T) {
 			}
 		}
 		if got != test.want {
-			t.Errorf("with a limit of %v the garbage collector is told %q, want %q", test.limit, got, test.want)
+			t.Errorf("with a limit of %v GOMEMLIMIT is %q, want %q", test.limit, got, test.want)
 			continue
 		}
 		if limit := container.Resources.Limits.Memory(); got != "" {

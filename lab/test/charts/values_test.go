@@ -150,6 +150,9 @@ func (v value) other(t *testing.T) any {
 			}
 		}
 	}
+	if types, ok := v.Type.([]any); ok && slices.Contains(types, any("boolean")) {
+		return v.name() != "routing.enabled" && v.name() != "routing.hints.enabled" // which the profile of the test switches on
+	}
 	switch strings.TrimPrefix(strings.TrimPrefix(v.name(), "proxy."), "dns.") {
 	case "clusterIP":
 		return "10.96.0.99"

@@ -23,6 +23,8 @@ const costLimit = 1_000_000
 type policy struct {
 	spec admissionv1.ValidatingAdmissionPolicySpec
 	env  *cel.Env
+	// user writes, by default the controller.
+	user map[string]any
 }
 
 func newPolicy(t *testing.T, r *admissionv1.ValidatingAdmissionPolicy) *policy {
@@ -33,7 +35,7 @@ func newPolicy(t *testing.T, r *admissionv1.ValidatingAdmissionPolicy) *policy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &policy{r.Spec, env}
+	return &policy{r.Spec, env, map[string]any{"username": own}}
 }
 
 // eval evaluates an expression, and keeps the highest cost so far in dearest.
@@ -63,7 +65,7 @@ func (p *policy) refuses(t *testing.T, resource string, before, after map[string
 	// Match conditions come first: variables may fail for requests that do not match.
 	variables := map[string]any{}
 	input := map[string]any{
-		"request": map[string]any{"resource": map[string]any{"resource": resource}, "userInfo": map[string]any{"username": own}},
+		"request": map[string]any{"resource": map[string]any{"resource": resource}, "userInfo": p.user},
 		"object":  after, "oldObject": before, "variables": variables,
 	}
 	for _, condition := range p.spec.MatchConditions {
@@ -142,29 +144,31 @@ status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}, conditions: [{type: Other, 
 func TestControllerWritesItsOwnToServices(t *testing.T) {
 	p, before := writesPolicy(t), parsed(t, theService)
 	for change, want := range map[string]string{
-		"metadata/resourceVersion='8'":                                      "",
-		"metadata/labels/vicinity.dev~routed=":                              "",
-		"metadata/labels/service.kubernetes.io~service-proxy-name=vicinity": "",
-		"metadata/labels/service.kubernetes.io~service-proxy-name=other":    "give a Service to vicinity-proxy",
-		"metadata/labels={app: web}":                                        "",
-		"metadata/labels=":                                                  "change labels",
-		"metadata/labels/app=other":                                         "change labels",
-		"metadata/labels/new=other":                                         "change labels",
-		"metadata/labels/vicinity.development=other":                        "change labels",
-		"metadata/annotations/vicinity.dev~note=now":                        "",
-		"metadata/annotations/a=":                                           "change annotations",
-		"metadata/annotations/new=b":                                        "change annotations",
-		"metadata/ownerReferences=":                                         "owners",
-		"metadata/finalizers=[a]":                                           "owners",
-		"spec/selector/app=other":                                           "change the spec",
-		"spec/ports=[{port: 443}]":                                          "change the spec",
-		"spec/externalIPs=[192.0.2.7]":                                      "change the spec",
-		"spec/type=ExternalName":                                            "change the spec",
-		"status/loadBalancer={}":                                            "load balancer",
-		"status/conditions=[{type: Other, status: 'True'}]":                 "",
-		"status/conditions=[{type: Other, status: 'False'}]":                "the condition",
-		"status/conditions=":                                                "the condition",
-		"status/conditions=[{type: Other, status: 'True'}, {type: Third}]":  "the condition",
+		"metadata/resourceVersion='8'":                                                 "",
+		"metadata/labels/vicinity.dev~routed=":                                         "",
+		"metadata/labels/service.kubernetes.io~service-proxy-name=vicinity":            "",
+		"metadata/labels/service.kubernetes.io~service-proxy-name=other":               "give a Service to vicinity-proxy",
+		"metadata/labels={app: web}":                                                   "",
+		"metadata/labels=":                                                             "change labels",
+		"metadata/labels/app=other":                                                    "change labels",
+		"metadata/labels/new=other":                                                    "change labels",
+		"metadata/labels/vicinity.development=other":                                   "change labels",
+		"metadata/annotations/vicinity.dev~note=now":                                   "",
+		"metadata/annotations/a=":                                                      "change annotations",
+		"metadata/annotations/new=b":                                                   "change annotations",
+		"metadata/annotations/service.kubernetes.io~topology-mode=vicinity.dev/Routed": "",
+		"metadata/annotations/service.kubernetes.io~topology-mode=Auto":                "topology-mode of a Service to vicinity.dev/Routed",
+		"metadata/ownerReferences=":                                                    "owners",
+		"metadata/finalizers=[a]":                                                      "owners",
+		"spec/selector/app=other":                                                      "change the spec",
+		"spec/ports=[{port: 443}]":                                                     "change the spec",
+		"spec/externalIPs=[192.0.2.7]":                                                 "change the spec",
+		"spec/type=ExternalName":                                                       "change the spec",
+		"status/loadBalancer={}":                                                       "load balancer",
+		"status/conditions=[{type: Other, status: 'True'}]":                            "",
+		"status/conditions=[{type: Other, status: 'False'}]":                           "the condition",
+		"status/conditions=":                                                           "the condition",
+		"status/conditions=[{type: Other, status: 'True'}, {type: Third}]":             "the condition",
 		"status/conditions=[{type: vicinity.dev/TopologyRouting}, {type: Other, status: 'True'}]": "",
 	} {
 		path, value, _ := strings.Cut(change, "=")
@@ -197,6 +201,13 @@ func TestControllerWritesItsOwnToServices(t *testing.T) {
 	given["metadata"].(map[string]any)["labels"] = labels
 	if got, _ := p.refuses(t, "services", given, before); !strings.Contains(got, "take it back only") {
 		t.Errorf("a Service of another proxy is taken: %q", got)
+	}
+	for mode, want := range map[string]string{"vicinity.dev/Routed": "", "Disabled": "and remove that, only"} {
+		given := parsed(t, theService)
+		given["metadata"].(map[string]any)["annotations"].(map[string]any)["service.kubernetes.io/topology-mode"] = mode
+		if got, _ := p.refuses(t, "services", given, before); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("the mode %s goes: refused %q, want %q", mode, got, want)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/lab/test/evictions"
 	"vicinity.dev/vicinity/test/kube"
 )
@@ -37,7 +38,7 @@ type storyCheck struct {
 	// drains returns the nodes to drain at once.
 	drains func(*evictions.Field, []corev1.Pod) []string
 	// within, if given, runs beside the drains.
-	within func(context.Context, *evictions.Field, string, []corev1.Pod) error
+	within func(context.Context, *scene, *evictions.Field, []corev1.Pod) error
 	// budgets has the domains of zones by which each budget is checked; other zones are not
 	// covered.
 	budgets map[string]map[string]string
@@ -137,12 +138,16 @@ func (s *scene) checkStory(ctx context.Context, t storyCheck) (figure string, er
 	defer h.Stop()
 	nodes := t.drains(f, pods)
 	defer undo(&err, func() error { return f.SetSchedulable(context.WithoutCancel(ctx), true, nodes...) })
+	// No replacement starts on a node whose drain begins later.
+	if err := f.SetSchedulable(ctx, false, nodes...); err != nil {
+		return "", err
+	}
 	var beside error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if t.within != nil {
-			beside = t.within(ctx, f, manifests, pods)
+			beside = t.within(ctx, s, f, pods)
 		}
 	}()
 	begun := time.Now()
@@ -183,9 +188,9 @@ func (s *scene) removeStory(ctx context.Context, namespace, manifests string) er
 }
 
 // opensZone waits until all pods of the first zone are replaced and none of the second. Then it
-// removes the second zone from the budget too.
-func opensZone(first, second string) func(context.Context, *evictions.Field, string, []corev1.Pod) error {
-	return func(ctx context.Context, f *evictions.Field, manifests string, pods []corev1.Pod) error {
+// frees the second zone as an operator does. The budget reports the free zone, and no fault.
+func opensZone(first, second string) func(context.Context, *scene, *evictions.Field, []corev1.Pod) error {
+	return func(ctx context.Context, s *scene, f *evictions.Field, pods []corev1.Pod) error {
 		domains, want := evictions.Domains(f.Shape), 0
 		for i := range pods {
 			if domains[pods[i].Spec.NodeName] == second {
@@ -214,6 +219,33 @@ func opensZone(first, second string) func(context.Context, *evictions.Field, str
 		if err != nil {
 			return err
 		}
-		return f.Apply(ctx, f.Namespace, strings.Replace(manifests, "- "+first+"\n", "- "+first+"\n      - "+second+"\n", 1))
+		for _, args := range [][]string{{"--to", second, "--dry-run"}, {"--to", second}} {
+			if err := reportsFree(ctx, f, first); err != nil {
+				return err
+			}
+			if _, err := s.vicinity(ctx, append([]string{"budget", "advance", "app-pdb", "-n", f.Namespace}, args...)...); err != nil {
+				return err
+			}
+		}
+		return reportsFree(ctx, f, second)
 	}
+}
+
+// reportsFree waits until the conditions of a story's budget name one free zone, and no fault.
+func reportsFree(ctx context.Context, f *evictions.Field, zone string) error {
+	return kube.Wait(ctx, "the budget to name the free zone "+zone, func(ctx context.Context) (string, error) {
+		all, err := f.Budgets(ctx)
+		if err != nil {
+			return "", err
+		}
+		for i := range all {
+			for _, kind := range []string{v1alpha1.ConditionSatisfiable, v1alpha1.ConditionDisruptionAllowed} {
+				c := evictions.Condition(&all[i], kind)
+				if c == nil || c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, fmt.Sprintf("Only pods of zone %q may be evicted now.", zone)) {
+					return fmt.Sprintf("the condition of %s is %+v", all[i].Name, c), nil
+				}
+			}
+		}
+		return "", nil
+	})
 }

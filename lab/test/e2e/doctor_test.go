@@ -27,6 +27,7 @@ func doctorArea() area {
 		setup: zones,
 		promises: []promise{
 			{name: "faults", keep: faultsFound, within: 6 * time.Minute, tier: inTest},
+			{name: "parts-off", keep: partsOff, within: 4 * time.Minute},
 			{name: "leftovers", keep: leftoversFound, within: 4 * time.Minute},
 		},
 	}
@@ -339,6 +340,47 @@ func (s *scene) findsFaults(ctx context.Context, batch faultBatch, setting strin
 		return fmt.Errorf("after %q were undone: %w", batch.findings(), err)
 	}
 	return nil
+}
+
+// sleepers returns a Deployment whose pods sleep.
+func sleepers(name, annotations, pod string, replicas int) string {
+	return fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s, annotations: {%[2]s}}
+spec:
+  replicas: %[4]d
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec: {%[3]s terminationGracePeriodSeconds: 1, containers: [{name: main, image: lab/sleep}]}`, name, annotations, pod, replicas)
+}
+
+// partsOff writes what needs a part that is off, first keep-spread, and then the scheduling gate after rollouts were
+// switched off. kubectl warns, doctor finds it, and pods at the gate start all the same.
+func partsOff(ctx context.Context, s *scene) (figure string, err error) {
+	check(s.allowDoctor(ctx))
+	warned := must(s.warnings(ctx, sleepers("spread", "vicinity.dev/keep-spread: topology.kubernetes.io/zone", "", 0)))
+	if !strings.Contains(warned, "Set rollouts.scaleDown=true") {
+		return "", fmt.Errorf("the warning about keep-spread is %q", warned)
+	}
+	found := []string{"part-off Deployment " + s.namespace + "/spread"}
+	check(s.findsOnly(ctx, nil, found...))
+	defer undo(&err, func() error { return s.cluster.ChangeVicinity(context.WithoutCancel(ctx), "rollouts.enabled=true") })
+	check(s.cluster.ChangeVicinity(ctx, "rollouts.enabled=false"))
+	check(s.Apply(ctx, s.namespace, sleepers("gated", "", "schedulingGates: [{name: vicinity.dev/rollout}],", 1)))
+	tries := 0
+	check(kube.Wait(ctx, "a warning about the scheduling gate", func(ctx context.Context) (string, error) {
+		tries++ // each write changes something
+		output, err := s.kubectl(ctx, "", "annotate", "deployment", "gated", "--overwrite", fmt.Sprintf("try=%d", tries))
+		if strings.Contains(output, "Set rollouts.enabled=true") {
+			return "", err
+		}
+		return output, err
+	}))
+	check(s.WaitDeployment(ctx, s.namespace, "gated"))
+	check(s.findsOnly(ctx, nil, append(found, "part-off Deployment "+s.namespace+"/gated")...))
+	return "2 writes warned of by the value to set, and found by doctor; a pod left the gate", nil
 }
 
 // leftoversFound uninstalls Vicinity while a Service is routed. Doctor finds exactly the leftovers,

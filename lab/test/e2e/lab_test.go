@@ -38,6 +38,7 @@ func labArea() area {
 			{name: "up-and-down", keep: upAndDown, within: 10 * time.Minute, alone: true},
 			{name: "scale", keep: scale, within: 6 * time.Minute, alone: true},
 			{name: "documentation", keep: documentation("docs/lab.md"), within: 5 * time.Minute, alone: true},
+			{name: "try", keep: documentation("docs/try.md"), within: 10 * time.Minute, alone: true},
 		},
 	}
 }

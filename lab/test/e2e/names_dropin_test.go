@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,20 +13,20 @@ import (
 	"github.com/miekg/dns"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/dnsquery"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// dropIn replaces the DNS server of a cluster by vicinity-dns and back, with the commands and the
-// Corefile of docs/dns.md, while pods keep resolving names.
+// dropIn puts vicinity-dns in place of a cluster's CoreDNS and back by the command line, while pods keep resolving names. It also
+// goes back by itself from an image that does not exist, and gives the server back after a killed run.
 func dropIn(ctx context.Context, s *scene) (figure string, err error) {
 	text := must(os.ReadFile(root + "/docs/dns.md"))
 	with := must(documentedBlock(string(text), "corefile", "vicinity cluster.local"))
-	without := withoutLine(with, "vicinity cluster.local")
 	defer undo(&err, func() error { return configureNames(context.WithoutCancel(ctx), s.cluster) })
-	check(s.cluster.ConfigureDNS(ctx, lab.DNSOptions{Kind: shape.DNSCoreDNS, Corefile: without}))
+	check(s.cluster.ConfigureDNS(ctx, lab.DNSOptions{Kind: shape.DNSCoreDNS, Corefile: withoutLine(with, "vicinity cluster.local")}))
 	check(s.namedPods(ctx, headlessOf("near", keysAnnotation, zoneKey)+headlessOf("whole"), inEachZone...))
 	check(s.Apply(ctx, s.namespace, resolvedManifests))
 	// Early answers would stay in the cache.
@@ -36,28 +37,84 @@ func dropIn(ctx context.Context, s *scene) (figure string, err error) {
 	if _, err := s.answers(ctx, append(all, far...)); err != nil {
 		return "", fmt.Errorf("by CoreDNS: %w", err)
 	}
+	before := must(s.nameServer(ctx))
 	st := must(s.askSteadily(ctx, all))
 	defer st.stop()
 	check(st.more(ctx, 200))
-	before := must(s.AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{}))
-	names := strings.NewReplacer("vicinity-dns:TAG", "vicinity-dns:documented", "THE-IMAGE-BEFORE", before.Spec.Template.Spec.Containers[0].Image)
-	run := func(has string) error {
-		script, err := documentedBlock(string(text), "sh", has)
-		if err != nil {
-			return err
-		}
-		return s.bash(ctx, names.Replace(script))
+	enable := func(ctx context.Context, image string, more ...string) error {
+		_, err := s.vicinity(ctx, append([]string{"dns", "enable", "--image", image}, more...)...)
+		return err
 	}
-	check(errors.Join(run("create clusterrole "), run("=vicinity-dns:TAG"), s.rewriteCorefile(ctx, with)))
+	disable := func() error {
+		_, err := s.vicinity(ctx, "dns", "disable")
+		return err
+	}
+	if failure := fmt.Sprint(enable(ctx, "no-such-program:1", "--timeout", "10s")); !strings.Contains(failure, "going back") {
+		return "", fmt.Errorf("with an image that does not exist: got %s, want a way back", failure)
+	}
+	check(s.expectNameServer(ctx, before, "after a failed enable"))
+	check(s.killAtFirstChange(ctx, func(ctx context.Context) error { return enable(ctx, "vicinity-dns:documented") }))
+	check(disable())
+	check(s.expectNameServer(ctx, before, "after a killed enable and disable"))
+	for range 2 {
+		check(enable(ctx, "vicinity-dns:documented"))
+	}
+	if config := must(s.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{})); strings.TrimSpace(config.Data["Corefile"]) != with {
+		return "", fmt.Errorf("the Corefile is\n%s\nand docs/dns.md has\n%s", config.Data["Corefile"], with)
+	}
 	if _, err := s.answers(ctx, append(all, near...)); err != nil {
 		return "", fmt.Errorf("by vicinity-dns: %w", err)
 	}
-	check(errors.Join(s.rewriteCorefile(ctx, without), run("THE-IMAGE-BEFORE"), s.WaitDeployment(ctx, metav1.NamespaceSystem, "coredns")))
+	check(disable())
+	check(s.expectNameServer(ctx, before, "after disable"))
 	if _, err := s.answers(ctx, append(all, far...)); err != nil {
 		return "", fmt.Errorf("by CoreDNS again: %w", err)
 	}
 	check(errors.Join(st.more(ctx, 200), st.end()))
-	return fmt.Sprintf("CoreDNS to vicinity-dns and back by the commands of docs/dns.md, 4 rollouts: %s", st), nil
+	return fmt.Sprintf("CoreDNS to vicinity-dns and back by vicinity dns, also after a failure and a kill: %s", st), nil
+}
+
+// killAtFirstChange kills a command when it has changed the DNS server.
+func (s *scene) killAtFirstChange(ctx context.Context, run func(context.Context) error) error {
+	running, kill := context.WithCancel(ctx)
+	defer kill()
+	ended := make(chan error, 1)
+	go func() { ended <- run(running) }()
+	err := kube.Wait(ctx, "a change of the DNS server", func(ctx context.Context) (string, error) {
+		server, err := s.AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{})
+		if err == nil && server.Annotations[v1alpha1.AnnotationDNSBefore] == "" {
+			return "none yet", nil
+		}
+		return "", err
+	})
+	kill()
+	if <-ended == nil {
+		return errors.Join(err, errors.New("the command ended before it was killed"))
+	}
+	return err
+}
+
+// nameServer returns the DNS server's Deployment and ConfigMap as users write them.
+func (s *scene) nameServer(ctx context.Context) (string, error) {
+	server, err := s.AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	config, err := s.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	delete(server.Annotations, v1alpha1.AnnotationDeploymentRevision)
+	text, err := json.MarshalIndent([]any{server.Labels, server.Annotations, server.Spec, config.Labels, config.Annotations, config.Data}, "", " ")
+	return string(text), err
+}
+
+func (s *scene) expectNameServer(ctx context.Context, want, when string) error {
+	got, err := s.nameServer(ctx)
+	if err == nil && got != want {
+		err = fmt.Errorf("%s the DNS server is\n%s\nand was\n%s", when, got, want)
+	}
+	return err
 }
 
 // dropInQuestions returns queries that both servers answer alike, and queries of a Service that
@@ -112,21 +169,6 @@ func withoutLine(text, has string) string {
 		}
 	}
 	return strings.Join(kept, "\n")
-}
-
-// rewriteCorefile writes the Corefile as kubectl edit does. It replaces the pods, because a reload
-// may take two minutes.
-func (s *scene) rewriteCorefile(ctx context.Context, corefile string) error {
-	api := s.CoreV1().ConfigMaps(metav1.NamespaceSystem)
-	config, err := api.Get(ctx, "coredns", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	config.Data = map[string]string{"Corefile": corefile}
-	if _, err := api.Update(ctx, config, metav1.UpdateOptions{}); err != nil {
-		return err
-	}
-	return s.bash(ctx, "kubectl -n kube-system rollout restart deployment/coredns && kubectl -n kube-system rollout status deployment/coredns")
 }
 
 // bash runs commands with the lab's kubectl and kubeconfig.

@@ -27,7 +27,7 @@ func namesArea() area {
 			{name: "planned", keep: namesPlanned, tier: inTest},
 			{name: "pod-moved", keep: podMoved, tier: inTest},
 			{name: "locators", keep: locators, within: 4 * time.Minute, tier: inTest},
-			{name: "drop-in", keep: dropIn, within: 5 * time.Minute},
+			{name: "drop-in", keep: dropIn, within: 6 * time.Minute},
 			{name: "locators-at-scale", keep: locatorsAtScale, within: 6 * time.Minute, alone: true},
 		},
 	}

@@ -319,6 +319,26 @@ func table() []row {
 			{from: "outside", to: "load-balancer@without", want: refused},
 			{from: "pod-without", to: "load-balancer@with", want: refused},
 		}},
+		// With the policy, clients outside find the same as without the key.
+		{name: "hard-hostname-local", grouped: true, annotations: fmt.Sprintf("%s: %q", keysAnnotation, hostnameKey), spec: "type: LoadBalancer\n  externalTrafficPolicy: Local", ingress: true, tries: []try{
+			{from: "pod-with", to: "cluster", want: "a as itself"},
+			{from: "pod-without", to: "cluster", want: refused},
+			{from: "pod-without", to: "load-balancer@without", want: refused},
+			{from: "outside", to: "node-port@with", want: "a as itself"},
+			{from: "outside", to: "node-port@with", port: "udp", want: "a as itself"},
+			{from: "outside", to: "node-port@without", want: noAnswer},
+			{from: "outside", to: "load-balancer@with", want: "a as itself"},
+			{from: "outside", to: "load-balancer@without", want: noAnswer},
+			{from: "outside", to: "health@with", want: "200: 1 local"},
+			{from: "outside", to: "health@without", want: "503: 0 local"},
+		}},
+		{name: "same-node-local", grouped: true, annotations: nodeAnnotation + ": Require", spec: "type: LoadBalancer\n  externalTrafficPolicy: Local", tries: []try{
+			{from: "pod-without", to: "cluster", want: refused},
+			{from: "outside", to: "node-port@with", want: "a as itself"},
+			{from: "outside", to: "node-port@without", want: noAnswer},
+			{from: "outside", to: "health@with", want: "200: 1 local"},
+			{from: "outside", to: "health@without", want: "503: 0 local"},
+		}},
 	}
 }
 

@@ -488,6 +488,26 @@ func (s *scene) probeFailure(ctx context.Context, node string) (string, error) {
 	return lease.Annotations[v1alpha1.AnnotationProbeFailure], nil
 }
 
+// foreignTable returns the commands of nft that add and remove a table which translates the probe's
+// address before the rules of vicinity-proxy do.
+func (s *scene) foreignTable(ctx context.Context) (add, remove string, err error) {
+	probe, err := s.CoreV1().Services(vicinityNamespace).Get(ctx, probeService, metav1.GetOptions{})
+	if err != nil {
+		return "", "", err
+	}
+	address, err := netip.ParseAddr(probe.Spec.ClusterIP)
+	if err != nil {
+		return "", "", err
+	}
+	family, nowhere := "ip", "192.0.2.77"
+	if address.Is6() {
+		family, nowhere = "ip6", "2001:db8::77"
+	}
+	table := family + " translates-first"
+	return fmt.Sprintf("table %s { chain output { type nat hook output priority -102; %s daddr %s dnat to %s; }; }", table, family, address, nowhere),
+		"table " + table + "; delete table " + table, nil // works without the table too
+}
+
 // proxyProbed adds a foreign table on one node that translates the probe's address before the rules
 // of vicinity-proxy do. A Service that asks for vicinity-proxy stays with kube-proxy, and its
 // condition names that node. Without the table it is handed over.
@@ -496,24 +516,17 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 	// A probe that passed before the table existed counts for 10 s.
 	const trusted = 11 * time.Second
 	check(s.deploy(ctx))
-	probe := must(s.CoreV1().Services(vicinityNamespace).Get(ctx, probeService, metav1.GetOptions{}))
 	node := s.cluster.Shape().Nodes()[0]
-	family, nowhere := "ip", "192.0.2.77"
-	if address, err := netip.ParseAddr(probe.Spec.ClusterIP); err != nil {
-		return "", err
-	} else if address.Is6() {
-		family, nowhere = "ip6", "2001:db8::77"
-	}
-	table := family + " translates-first"
+	add, removal, err := s.foreignTable(ctx)
+	check(err)
 	remove := func(ctx context.Context) error {
-		_, err := s.nft(ctx, node, "table "+table+"; delete table "+table) // works without the table too
+		_, err := s.nft(ctx, node, removal)
 		return err
 	}
 	defer undo(&err, func() error { return remove(context.WithoutCancel(ctx)) })
 	var noticed time.Duration
 	u := must(s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
-		if _, err := s.nft(ctx, node, fmt.Sprintf("table %s { chain output { type nat hook output priority -102; %s daddr %s dnat to %s; }; }",
-			table, family, probe.Spec.ClusterIP, nowhere)); err != nil {
+		if _, err := s.nft(ctx, node, add); err != nil {
 			return err
 		}
 		translated := time.Now()

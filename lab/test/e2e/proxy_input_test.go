@@ -350,7 +350,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	dropped := must(alone.dropsUnallocated(ctx))
 	// The controller works too: it reaches the API through its Service.
 	check(alone.PatchService(ctx, alone.namespace, "echo", `{"spec":{"trafficDistribution":null},"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Require"}}}`))
-	check(alone.handOverEcho(ctx, ""))
+	check(alone.waitServedBy(ctx, "echo", true)) // groups are the default there
 	check(alone.waitInZone(ctx))
 	grouped := must(alone.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
 	if grouped.InZone() < 1 {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -18,8 +19,9 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// proxyOwnLease writes Leases with the token of a proxy. The API server allows only the Lease of
-// the token's node, and the proxies keep renewing theirs.
+// proxyOwnLease writes Leases and Nodes with the token of a proxy. The API server allows only the
+// Lease of the token's node, and no change of a Node but the removal of the start-up taint. The
+// proxies keep renewing their Leases.
 func proxyOwnLease(ctx context.Context, s *scene) (string, error) {
 	pods := must(s.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=proxy"}))
 	if len(pods.Items) < 2 {
@@ -27,8 +29,9 @@ func proxyOwnLease(ctx context.Context, s *scene) (string, error) {
 	}
 	pod, other := &pods.Items[0], &pods.Items[1]
 	lease := func(node string) string { return "vicinity-proxy-" + node }
-	ofPod := must(s.leasesAs(ctx, pod))
-	unbound := must(s.leasesAs(ctx, &corev1.Pod{Spec: corev1.PodSpec{ServiceAccountName: pod.Spec.ServiceAccountName}}))
+	clientOfPod := must(s.clientAs(ctx, pod))
+	unboundClient := must(s.clientAs(ctx, &corev1.Pod{Spec: corev1.PodSpec{ServiceAccountName: pod.Spec.ServiceAccountName}}))
+	ofPod, unbound := clientOfPod.CoordinationV1().Leases(vicinityNamespace), unboundClient.CoordinationV1().Leases(vicinityNamespace)
 	admin := s.CoordinationV1().Leases(vicinityNamespace)
 	tried := 0
 	for _, try := range []struct {
@@ -48,14 +51,26 @@ func proxyOwnLease(ctx context.Context, s *scene) (string, error) {
 		{"an administrator", admin, lease(other.Spec.NodeName), rewriteLease, true},
 		{"an administrator", admin, "other", createLease, true},
 	} {
-		err := try.do(ctx, try.leases, try.name)
-		refused := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "'vicinity-proxy-leases'")
-		switch {
-		case err != nil && !refused:
-			return "", fmt.Errorf("%s writing Lease %s: %w", try.who, try.name, err)
-		case refused == try.allowed:
-			return "", fmt.Errorf("%s may write Lease %s: %t, want %t", try.who, try.name, !refused, try.allowed)
-		}
+		check(answered(try.who+" writing Lease "+try.name, try.do(ctx, try.leases, try.name), "vicinity-proxy-leases", try.allowed))
+		tried++
+	}
+	for _, try := range []struct {
+		who     string
+		client  kubernetes.Interface
+		node    string
+		patch   string
+		allowed bool
+	}{
+		{"the node's proxy", clientOfPod, pod.Spec.NodeName, `{}`, true},
+		{"the node's proxy", clientOfPod, pod.Spec.NodeName, `{"spec":{"unschedulable":true}}`, false},
+		{"the node's proxy", clientOfPod, pod.Spec.NodeName, `{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`, false},
+		{"the node's proxy", clientOfPod, pod.Spec.NodeName, `{"metadata":{"labels":{"a":"b"}}}`, false},
+		{"the node's proxy", clientOfPod, other.Spec.NodeName, `{}`, false},
+		{"a proxy of no node", unboundClient, pod.Spec.NodeName, `{}`, false},
+		{"an administrator", s.Client, other.Spec.NodeName, `{"metadata":{"labels":{"a":"b"}}}`, true},
+	} {
+		_, err := try.client.CoreV1().Nodes().Patch(ctx, try.node, types.MergePatchType, []byte(try.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		check(answered(fmt.Sprintf("%s writing %s to Node %s", try.who, try.patch, try.node), err, "vicinity-proxy-taint", try.allowed))
 		tried++
 	}
 	// The policy must not hinder any proxy.
@@ -76,9 +91,21 @@ func proxyOwnLease(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d writes were allowed or refused rightly, %d proxies renewed their Leases", tried, len(pods.Items)), nil
 }
 
-// leasesAs returns a client for Leases with a token of the pod's account. The token is bound to the
-// pod if the pod has a name.
-func (s *scene) leasesAs(ctx context.Context, pod *corev1.Pod) (coordination.LeaseInterface, error) {
+// answered returns an error unless a policy allowed or refused a write as wanted.
+func answered(what string, err error, policy string, allowed bool) error {
+	refused := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "'"+policy+"'")
+	switch {
+	case err != nil && !refused:
+		return fmt.Errorf("%s: %w", what, err)
+	case refused == allowed:
+		return fmt.Errorf("%s is allowed: %t, want %t", what, !refused, allowed)
+	}
+	return nil
+}
+
+// clientAs returns a client with a token of the pod's account. The token is bound to the pod if the
+// pod has a name.
+func (s *scene) clientAs(ctx context.Context, pod *corev1.Pod) (kubernetes.Interface, error) {
 	request := &authenticationv1.TokenRequest{}
 	if pod.Name != "" {
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
@@ -89,11 +116,7 @@ func (s *scene) leasesAs(ctx context.Context, pod *corev1.Pod) (coordination.Lea
 	}
 	config := rest.AnonymousClientConfig(s.Config())
 	config.BearerToken = made.Status.Token
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	return client.CoordinationV1().Leases(vicinityNamespace), nil
+	return kubernetes.NewForConfig(config)
 }
 
 // rewriteLease tries to write a Lease unchanged.

@@ -259,30 +259,16 @@ func outcomeOf(err error) string {
 
 // checkHealth asks, as a load balancer does, whether a node has endpoints of a Service.
 func (st *stage) checkHealth(ctx context.Context, namespace string, target netip.AddrPort) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWait)
-	defer cancel()
-	conn, err := fabric.Dial(ctx, namespace, "tcp", target.String())
+	response, answer, err := fetch(ctx, namespace, target.String(), "/")
 	if err != nil {
 		return outcomeOf(err), nil
 	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(answerWait)); err != nil {
-		return "", err
-	}
-	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
-		return "", err
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
 	var body struct {
 		Service             struct{ Namespace, Name string }
 		LocalEndpoints      int
 		ServiceProxyHealthy bool
 	}
-	if err := json.NewDecoder(response.Body).Decode(&body); err != nil {
+	if err := json.Unmarshal(answer, &body); err != nil {
 		return "", err
 	}
 	text := fmt.Sprintf("%d: %d local", response.StatusCode, body.LocalEndpoints)
@@ -290,6 +276,29 @@ func (st *stage) checkHealth(ctx context.Context, namespace string, target netip
 		text += fmt.Sprintf(", of %v, healthy %t, weight %q", body.Service, body.ServiceProxyHealthy, response.Header.Get("X-Load-Balancing-Endpoint-Weight"))
 	}
 	return text, nil
+}
+
+// fetch reads a page by HTTP from a network namespace.
+func fetch(ctx context.Context, namespace, target, path string) (response *http.Response, body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	conn, err := fabric.Dial(ctx, namespace, "tcp", target)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(answerWait)); err != nil {
+		return nil, nil, err
+	}
+	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.0\r\n\r\n"); err != nil {
+		return nil, nil, err
+	}
+	if response, err = http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+		return nil, nil, err
+	}
+	defer response.Body.Close()
+	body, err = io.ReadAll(response.Body)
+	return response, body, err
 }
 
 func sortedCopy(list []string) []string { return slices.Sorted(slices.Values(list)) }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -39,8 +38,10 @@ func proxyArea() area {
 			{name: "nodes-within-the-bound", keep: nodesWithinTheBound(byGroups), within: 4 * time.Minute, beside: true},
 			{name: "keys", keep: proxyKeys, within: 4 * time.Minute, beside: true},
 			{name: "hard-keys", keep: proxyHardKeys, within: 4 * time.Minute, beside: true, tier: inTest},
+			{name: "endpoints-by-hand", keep: endpointsByHand, within: 4 * time.Minute, beside: true},
 			{name: "racks", keep: proxyRacks, within: 4 * time.Minute, beside: true},
 			{name: "require", keep: proxyRequire, within: 4 * time.Minute, beside: true},
+			{name: "behind-load-balancers", keep: behindLoadBalancers, within: 5 * time.Minute, beside: true},
 			{name: "local-shared", keep: planKept("local-shared"), within: 4 * time.Minute},
 			{name: "local-weighted", keep: planKept("local-weighted"), within: 4 * time.Minute},
 			{name: "flow", keep: planKept("flow"), within: 4 * time.Minute, tier: inTest},
@@ -49,6 +50,7 @@ func proxyArea() area {
 			{name: "rolling-update", keep: proxyRollingUpdate, within: 5 * time.Minute},
 			{name: "killed", keep: proxyKilled, within: 4 * time.Minute, tier: inTest},
 			{name: "zone-changed", keep: zoneChanged, within: 4 * time.Minute},
+			{name: "joining-nodes", keep: joiningNodes, within: 5 * time.Minute},
 			{name: "api-server-away", keep: apiServerAway, within: 7 * time.Minute},
 			{name: "foreign-flush", keep: foreignFlush, within: 4 * time.Minute},
 			{name: "subsetting", keep: subsetting, within: 4 * time.Minute},
@@ -262,8 +264,9 @@ func (s *scene) groupsOf(ctx context.Context, service string) ([]v1alpha1.Endpoi
 	return groups, nil
 }
 
-// vicinity-proxy serves metrics on these ports: beside kube-proxy, and in its place.
+// vicinity-proxy serves health beside kube-proxy on this port, and metrics on these: beside kube-proxy, and in its place.
 const (
+	proxyHealthPort      = 10266
 	proxyMetricsPort     = 10267
 	kubeProxyMetricsPort = 10249
 )
@@ -273,34 +276,20 @@ type series map[string]float64
 
 // proxyMetrics returns the metrics of the vicinity-proxy of a node.
 func (s *scene) proxyMetrics(ctx context.Context, node shape.Node) (series, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWait)
-	defer cancel()
 	namespace := shape.NodeNamespace(s.cluster.Shape().Name, node.Index)
 	port := proxyMetricsPort
 	if !s.cluster.Shape().Proxy.KubeProxy() {
 		port = kubeProxyMetricsPort
 	}
-	conn, err := fabric.Dial(ctx, namespace, "tcp", "127.0.0.1:"+strconv.Itoa(port))
+	response, body, err := fetch(ctx, namespace, "127.0.0.1:"+strconv.Itoa(port), "/metrics")
 	if err != nil {
 		return nil, fmt.Errorf("reading the metrics of the proxy of %s: %w", node.Name, err)
 	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(answerWait)); err != nil {
-		return nil, err
-	}
-	if _, err := io.WriteString(conn, "GET /metrics HTTP/1.0\r\n\r\n"); err != nil {
-		return nil, err
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("reading the metrics of the proxy of %s: it answered %s", node.Name, response.Status)
 	}
 	all := series{}
-	lines := bufio.NewScanner(response.Body)
+	lines := bufio.NewScanner(bytes.NewReader(body))
 	for lines.Scan() {
 		line := lines.Text()
 		at := strings.LastIndexByte(line, ' ')

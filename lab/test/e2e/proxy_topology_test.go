@@ -2,19 +2,24 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/test/kube"
 )
 
@@ -64,7 +69,14 @@ func (s *scene) placed(ctx context.Context, patch string, nodes ...string) error
 
 // place runs the pods of placed.
 func (s *scene) place(ctx context.Context, nodes ...string) error {
-	manifests := echoOf
+	if err := s.placeFor(ctx, echoOf, nodes...); err != nil {
+		return err
+	}
+	return s.WaitEndpoints(ctx, s.namespace, "echo", len(nodes))
+}
+
+// placeFor runs the pods of placed for another Service, which need not select them.
+func (s *scene) placeFor(ctx context.Context, manifests string, nodes ...string) error {
 	for i, node := range nodes {
 		manifests += placedPod(fmt.Sprintf("echo-%s-%d", node, i), node, "echo")
 	}
@@ -74,10 +86,7 @@ func (s *scene) place(ctx context.Context, nodes ...string) error {
 	if err := s.Apply(ctx, s.namespace, manifests); err != nil {
 		return err
 	}
-	if err := s.waitPodsReady(ctx, len(nodes)+len(s.cluster.Shape().Nodes())); err != nil {
-		return err
-	}
-	return s.WaitEndpoints(ctx, s.namespace, "echo", len(nodes))
+	return s.waitPodsReady(ctx, len(nodes)+len(s.cluster.Shape().Nodes()))
 }
 
 // waitPodsReady waits until so many pods exist and all are ready.
@@ -159,6 +168,55 @@ func differs(node string, result load.Result, want []string) string {
 		return node + ": " + failures(result)
 	}
 	return ""
+}
+
+// endpointsByHand serves a Service without a selector from an Endpoints object: near endpoints by
+// hints, then by vicinity-proxy with soft keys and with hard ones, also after a change by hand.
+func endpointsByHand(ctx context.Context, s *scene) (string, error) {
+	check(s.placeFor(ctx, strings.Replace(echoOf, "  selector: {app: echo}\n", "", 1), "zone-a-1", "zone-b-1", "zone-c-1"))
+	check(s.writeEndpoints(ctx, "zone-a-1", "zone-b-1"))
+	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
+	check(s.WaitHints(ctx, s.namespace, "echo", true))
+	total := must(s.reaches(ctx, reach{"zone-a-2": {"zone-a-1"}, "zone-b-2": {"zone-b-1"}}))
+	check(s.handOverEcho(ctx, annotated(zoneAnnotation, "", keysAnnotation, zoneKey+",*")))
+	for _, step := range []struct {
+		keys    string
+		written []string
+		want    reach
+	}{
+		{zoneKey + ",*", []string{"zone-a-1", "zone-b-1"}, reach{"zone-a-2": {"zone-a-1"}, "zone-b-2": {"zone-b-1"}, "zone-c-1": {"zone-a-1", "zone-b-1"}}},
+		{zoneKey, []string{"zone-a-1", "zone-b-1"}, reach{"zone-a-2": {"zone-a-1"}, "zone-b-2": {"zone-b-1"}, "zone-c-1": nil}},
+		{zoneKey, []string{"zone-a-1", "zone-c-1"}, reach{"zone-a-2": {"zone-a-1"}, "zone-b-2": nil, "zone-c-2": {"zone-c-1"}}},
+		{zoneKey + ",*", []string{"zone-a-1", "zone-c-1"}, reach{"zone-a-2": {"zone-a-1"}, "zone-b-2": {"zone-a-1", "zone-c-1"}, "zone-c-2": {"zone-c-1"}}},
+	} {
+		check(s.writeEndpoints(ctx, step.written...))
+		check(s.PatchService(ctx, s.namespace, "echo", annotated(keysAnnotation, step.keys)))
+		n, err := s.reaches(ctx, step.want)
+		if err != nil {
+			return "", fmt.Errorf("with the keys %s and Endpoints on %v: %w", step.keys, step.written, err)
+		}
+		total += n
+	}
+	return fmt.Sprintf("near by hints, then near or refused by keys, before and after a change by hand; %d connections", total), nil
+}
+
+// writeEndpoints writes the Endpoints object of the echo Service, with the echo pods of nodes.
+func (s *scene) writeEndpoints(ctx context.Context, nodes ...string) error {
+	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
+	if err != nil {
+		return err
+	}
+	text := "apiVersion: v1\nkind: Endpoints\nmetadata: {name: echo}\nsubsets:\n" +
+		"- ports: [{name: http, port: 8080}, {name: tcp, port: 8081}, {name: udp, port: 8082, protocol: UDP}]\n  addresses:\n"
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; slices.Contains(nodes, pod.Spec.NodeName) {
+			text += fmt.Sprintf("  - {ip: %s, nodeName: %s}\n", pod.Status.PodIP, pod.Spec.NodeName)
+		}
+	}
+	if err := s.Apply(ctx, s.namespace, text); err != nil {
+		return err
+	}
+	return s.WaitEndpoints(ctx, s.namespace, "echo", len(nodes))
 }
 
 // proxyKeys sends clients to endpoints of the node, then of the zone, then to any.
@@ -260,13 +318,102 @@ func proxyRequire(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("each zone its own; a zone without endpoints refused until it has one; %d connections", n+more), nil
 }
 
-// planKept uses an algorithm that lends endpoints between zones, with uneven zones, and checks that
-// traffic follows the plan.
+// behindLoadBalancers lets each node answer whether it reaches a Service by its hard keys, of zones and then of racks, as
+// connections from outside find. The condition names the zones that refuse.
+func behindLoadBalancers(ctx context.Context, s *scene) (string, error) {
+	check(s.place(ctx, "zone-a-1", "zone-b-2"))
+	check(s.PatchService(ctx, s.namespace, "echo", `{"spec":{"type":"NodePort"}}`))
+	check(s.handOverEcho(ctx, annotated(zoneAnnotation, "Require")))
+	reached := map[string]int{"zone-a-1": 1, "zone-a-2": 1, "zone-b-1": 1, "zone-b-2": 1, "zone-c-1": 0, "zone-c-2": 0}
+	const refusing = "connections from outside are refused at all nodes of zone-c, which"
+	check(s.waitReached(ctx, reached))
+	check(s.waitConditionHas(ctx, refusing, true))
+	code, _, err := s.reachOf(ctx, s.cluster.Shape().Nodes()[0], "absent")
+	check(err)
+	if code != http.StatusNotFound {
+		return "", fmt.Errorf("a Service that does not exist is answered by %d", code)
+	}
+	check(s.Apply(ctx, s.namespace, placedPod("echo-zone-c-2-9", "zone-c-2", "echo")))
+	reached["zone-c-1"], reached["zone-c-2"] = 1, 1
+	if err := s.waitReached(ctx, reached); err != nil {
+		return "", fmt.Errorf("after the zone got an endpoint: %w", err)
+	}
+	check(s.waitConditionHas(ctx, refusing, false))
+	check(s.PatchService(ctx, s.namespace, "echo", annotated(zoneAnnotation, "", keysAnnotation, rackLabel)))
+	reached["zone-c-1"], reached["zone-c-2"] = 0, 0 // rack r3 has no endpoint; the last node has no rack
+	if err := s.waitReached(ctx, reached); err != nil {
+		return "", fmt.Errorf("by racks: %w", err)
+	}
+	check(s.waitConditionHas(ctx, refusing, true))
+	return "zones, then racks: 200 from nodes that serve clients outside, 503 from nodes that refuse, which the condition names; 404 for others", nil
+}
+
+// waitReached waits until each node answers that it reaches so many endpoints of echo, and treats connections from outside
+// accordingly.
+func (s *scene) waitReached(ctx context.Context, want map[string]int) error {
+	object, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(object.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == "tcp" })
+	return kube.Wait(ctx, "nodes to answer whether they reach the Service", func(ctx context.Context) (string, error) {
+		for _, node := range s.cluster.Shape().Nodes() {
+			code, reachable, err := s.reachOf(ctx, node, "echo")
+			if err != nil {
+				return "", err
+			}
+			wanted := http.StatusOK
+			if want[node.Name] == 0 {
+				wanted = http.StatusServiceUnavailable
+			}
+			if code != wanted || reachable != want[node.Name] {
+				return fmt.Sprintf("%s answers %d with %d endpoints, want %d with %d", node.Name, code, reachable, wanted, want[node.Name]), nil
+			}
+			_, _, err = exchange(ctx, probe{
+				namespace: shape.FabricNamespace(s.cluster.Shape().Name), network: "tcp", timeout: answerWait,
+				to: netip.AddrPortFrom(s.cluster.Shape().NodeAddrs(node)[0], uint16(object.Spec.Ports[at].NodePort)),
+			})
+			if (err == nil) != (wanted == http.StatusOK) || err != nil && outcomeOf(err) != refused {
+				return fmt.Sprintf("%s answers %d, and a connection to its node port ends with: %v", node.Name, code, err), nil
+			}
+		}
+		return "", nil
+	})
+}
+
+// reachOf asks a node, as a load balancer outside does, how many endpoints of a Service it reaches.
+func (s *scene) reachOf(ctx context.Context, node shape.Node, service string) (code, reachable int, err error) {
+	at := netip.AddrPortFrom(s.cluster.Shape().NodeAddrs(node)[0], proxyHealthPort)
+	response, text, err := fetch(ctx, shape.FabricNamespace(s.cluster.Shape().Name), at.String(), "/healthz/services/"+s.namespace+"/"+service)
+	if err != nil {
+		return 0, 0, fmt.Errorf("asking %s about Service %s: %w", node.Name, service, err)
+	}
+	var body struct{ ReachableEndpoints int }
+	err = json.Unmarshal(text, &body)
+	return response.StatusCode, body.ReachableEndpoints, err
+}
+
+// waitConditionHas waits until the condition of echo has a text, or does not have it.
+func (s *scene) waitConditionHas(ctx context.Context, text string, has bool) error {
+	return kube.Wait(ctx, fmt.Sprintf("the condition to say that %s: %t", text, has), func(ctx context.Context) (string, error) {
+		object, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		if condition := whyNotServed(object); strings.Contains(condition, text) != has {
+			return condition, nil
+		}
+		return "", nil
+	})
+}
+
+// planKept has a policy that gives Services to vicinity-proxy, with an algorithm that lends endpoints
+// between zones. With uneven zones, traffic of a Service that prefers its zone follows the plan.
 func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 	return func(ctx context.Context, s *scene) (string, error) {
-		policy := fmt.Sprintf("apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: near}\nspec: {selector: {}, mode: Prefer, algorithm: %s}\n", algorithm)
+		policy := fmt.Sprintf("apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: near}\nspec: {selector: {}, algorithm: %s, delivery: Groups}\n", algorithm)
 		check(s.Apply(ctx, s.namespace, policy))
-		check(s.routeUneven(ctx, byVicinity, 7, 5, 2))
+		check(s.routeUneven(ctx, preferZone, 7, 5, 2))
 		check(s.waitServedBy(ctx, "echo", true))
 		e := must(s.waitConverged(ctx, "echo", 14))
 		want, lent := plannedShares(e)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -37,6 +38,7 @@ func releaseArea() area {
 		promises: []promise{
 			{name: "reproducible", keep: reproducible, within: 5 * time.Minute},
 			{name: "packaged", keep: packagedWorks, within: 4 * time.Minute, tier: inTest},
+			{name: "profiles", keep: profilesKept, within: 4 * time.Minute},
 			{name: "upgrade-and-rollback", keep: upgradedAndBack, within: 10 * time.Minute},
 			{name: "documentation", keep: documentation("docs/install.md"), within: 10 * time.Minute, alone: true},
 		},
@@ -105,7 +107,8 @@ func packagedWorks(ctx context.Context, s *scene) (string, error) {
 	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
 	must(s.waitConverged(ctx, "echo", echoes))
 	check(s.waitInZone(ctx))
-	s.resolvedByChart(ctx)
+	service := must(s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{}))
+	check(s.resolvedByChart(ctx, "echo", func(string) (string, error) { return service.Spec.ClusterIP, nil }))
 	sizes := must(imageSizes(packageFolder))
 	return fmt.Sprintf("%d pods of the images, by their digests and without a shell; all traffic in its zone; archives: %s", len(pods), sizes), nil
 }
@@ -153,16 +156,128 @@ func (s *scene) haveNothingElse(ctx context.Context, pods []corev1.Pod) error {
 	return nil
 }
 
-// resolvedByChart queries the DNS server of the chart for the Service.
-func (s *scene) resolvedByChart(ctx context.Context) {
-	server := must(s.CoreV1().Services(vicinityNamespace).Get(ctx, "vicinity-dns", metav1.GetOptions{}))
-	address := must(netip.ParseAddr(server.Spec.ClusterIP))
-	service := must(s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{}))
-	var all []asked
-	for _, from := range must(s.fromClients(ctx)) {
-		all = append(all, asked{from, dnsquery.Query{Name: s.fqdn("echo"), Server: netip.AddrPortFrom(address, 53)}, service.Spec.ClusterIP})
+// resolvedByChart waits until the DNS server of the chart gives the clients of each node the wanted answer for a Service.
+func (s *scene) resolvedByChart(ctx context.Context, name string, want func(node string) (string, error)) error {
+	server, err := s.CoreV1().Services(vicinityNamespace).Get(ctx, "vicinity-dns", metav1.GetOptions{})
+	if err != nil {
+		return err
 	}
-	must(s.answers(ctx, all))
+	address, err := netip.ParseAddr(server.Spec.ClusterIP)
+	if err != nil {
+		return err
+	}
+	clients, err := s.fromClients(ctx)
+	if err != nil {
+		return err
+	}
+	var all []asked
+	for node, from := range clients {
+		wanted, err := want(node)
+		if err != nil {
+			return err
+		}
+		all = append(all, asked{from, dnsquery.Query{Name: s.fqdn(name), Server: netip.AddrPortFrom(address, dnsquery.Port)}, wanted})
+	}
+	_, err = s.answers(ctx, all)
+	return err
+}
+
+// profiled is an upgrade of the release with what must work then.
+type profiled struct {
+	name string // of the Service and the budget that are made then
+	set  []string
+	pods map[string]int // the ready pods of Vicinity, by component
+
+	hints, names, budgets bool
+}
+
+// profilesKept upgrades the release to each profile, and to values that win over the profile: budgets without routing. A new Service and a
+// new budget, and a new headless one with names, show the parts that work.
+func profilesKept(ctx context.Context, s *scene) (figure string, err error) {
+	defer undo(&err, func() error { return installZones(context.WithoutCancel(ctx), s.cluster) })
+	// Labs switch the proxy on; here the profile decides.
+	check(s.cluster.InstallRelease(ctx, packageFolder, slices.Concat(quickValues, []string{"proxy.enabled=null", "locators.all=true"})...))
+	check(s.deploy(ctx))
+	check(s.Apply(ctx, s.namespace, headlessOf("racks", keysAnnotation, rackLabel)))
+	controller, withDNS := map[string]int{"controller": 2}, map[string]int{"controller": 2, "dns": 2}
+	allPods := map[string]int{"controller": 2, "dns": 2, "proxy": len(s.cluster.Shape().Nodes())}
+	steps := []profiled{
+		{name: "by-routing", set: []string{"profile=routing"}, pods: controller, hints: true},
+		{name: "by-all", set: []string{"profile=all"}, pods: allPods, hints: true, names: true, budgets: true},
+		{name: "by-names", set: []string{"profile=names"}, pods: withDNS, names: true},
+		{name: "without-routing", set: []string{"profile=routing", "routing.enabled=false", "disruption.enabled=true"}, pods: controller, budgets: true},
+		{name: "by-disruption", set: []string{"profile=disruption", "routing.enabled=null", "disruption.enabled=null"}, pods: controller, budgets: true},
+	}
+	begun := time.Now()
+	for _, step := range steps {
+		if err := s.keepsProfile(ctx, step); err != nil {
+			return "", fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return fmt.Sprintf("%d upgrades in %.0f s: after each, the promised pods were ready, and hints, near names and enforced budgets worked where they were on; without routing a Service got no hints",
+		len(steps), time.Since(begun).Seconds()), nil
+}
+
+// keepsProfile upgrades the release, and waits until all promised parts work.
+func (s *scene) keepsProfile(ctx context.Context, p profiled) error {
+	if err := s.cluster.ChangeVicinity(ctx, p.set...); err != nil {
+		return err
+	}
+	if err := s.waitReadyComponents(ctx, p.pods); err != nil {
+		return err
+	}
+	budget := strings.Replace(allKept, "name: echo", "name: "+p.name, 1)
+	if err := s.Apply(ctx, s.namespace, twin(p.name, zoneAnnotation+": Prefer")+"---"+budget); err != nil {
+		return err
+	}
+	if err := s.WaitEndpoints(ctx, s.namespace, p.name, echoes); err != nil {
+		return err
+	}
+	if p.budgets {
+		if err := errors.Join(s.refusesEvictions(ctx), s.field().AtRest(ctx)); err != nil {
+			return err
+		}
+	}
+	if p.names {
+		near := p.name + "-near"
+		if err := s.Apply(ctx, s.namespace, headlessOf(near, keysAnnotation, zoneKey)); err != nil {
+			return err
+		}
+		if _, err := s.waitLocated(ctx); err != nil {
+			return err
+		}
+		err := s.resolvedByChart(ctx, near, func(node string) (string, error) {
+			at, _ := s.cluster.Shape().Node(node)
+			return s.podsOf(ctx, at.Zone+"-1", at.Zone+"-2")
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if !p.hints {
+		time.Sleep(settleTime) // a controller would write hints by now
+	}
+	return s.WaitHints(ctx, s.namespace, p.name, p.hints)
+}
+
+// waitReadyComponents waits until exactly these pods of Vicinity are ready, by component.
+func (s *scene) waitReadyComponents(ctx context.Context, want map[string]int) error {
+	return kube.Wait(ctx, "the pods of Vicinity to be ready", func(ctx context.Context) (string, error) {
+		pods, err := s.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: vicinityObjects})
+		if err != nil {
+			return "", err
+		}
+		ready := map[string]int{}
+		for i := range pods.Items {
+			if pod := &pods.Items[i]; kube.PodReady(pod) && pod.DeletionTimestamp == nil {
+				ready[pod.Labels["app.kubernetes.io/component"]]++
+			}
+		}
+		if !maps.Equal(ready, want) {
+			return fmt.Sprintf("ready are %v, want %v", ready, want), nil
+		}
+		return "", nil
+	})
 }
 
 // These limits apply to the bytes that a node fetches: the proxy's image is on all nodes.

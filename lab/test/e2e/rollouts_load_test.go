@@ -95,7 +95,7 @@ func expectedOverload(d *v1alpha1.DomainRollout, zone string) (percent float64, 
 			continue
 		}
 		if _, text, found := strings.Cut(history[i].Message, "; "); found {
-			if _, err = fmt.Sscanf(text, "%g%% of overload", &percent); err == nil {
+			if _, err = fmt.Sscanf(text, "expected overload %g%%", &percent); err == nil {
 				return percent, nil
 			}
 		}

@@ -31,8 +31,11 @@ func rolloutsArea() area {
 		promises: []promise{
 			{name: "by-domain", keep: rolledByDomain, within: 5 * time.Minute, tier: inTest},
 			{name: "stories", keep: storiesOfUpdates, within: 8 * time.Minute, beside: true, tier: inTest},
+			{name: "across-domains", keep: rolledAcrossDomains, within: 3 * time.Minute, beside: true},
+			{name: "custom", keep: rolledCustom, within: 4 * time.Minute, beside: true},
 			{name: "bad-revision", keep: badRevision, within: 5 * time.Minute, beside: true, tier: inTest},
 			{name: "paced", keep: storiesOfScaleDowns, within: 4 * time.Minute, beside: true, tier: inTest},
+			{name: "adopted", keep: adoptedWorkloads, within: 4 * time.Minute, beside: true},
 			{name: "scale-down", keep: scaledDown, within: 3 * time.Minute, beside: true},
 			{name: "spread", keep: updatedSpread, within: 6 * time.Minute, beside: true},
 			{name: "ordinals", keep: ordinalsSpread, within: time.Minute, beside: true, tier: inTest},
@@ -157,6 +160,9 @@ func (r *rolled) waitUntil(ctx context.Context, what string, is func(*v1alpha1.D
 // update changes the template of the workload.
 func (r *rolled) update(ctx context.Context, version, startTime, more string) error {
 	body := fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"version":%q},"annotations":{%q:%q}}%s}}}`, version, shape.AnnotationStartTime, startTime, more)
+	if r.kind == ofCloneSet {
+		return r.patchCloneSet(ctx, body, metav1.PatchOptions{})
+	}
 	resource := strings.ToLower(r.kind) + "s"
 	return r.AppsV1().RESTClient().Patch(types.StrategicMergePatchType).Namespace(r.Namespace).Resource(resource).Name(r.name).Body([]byte(body)).Do(ctx).Error()
 }
@@ -359,6 +365,14 @@ func (o *observer) since() observation {
 	}
 	o.order, o.scheduled, o.zones, o.down, o.most = nil, nil, 0, nil, map[string]int{}
 	return found
+}
+
+// across returns an error unless a pod of each zone was down at the same time, and never a second one.
+func (s observation) across(zones int) error {
+	if s.most != 1 || s.zones != zones {
+		return fmt.Errorf("%d pods of a zone were down at most, and %d zones at the same time, want 1 and %d: %s", s.most, s.zones, zones, strings.Join(s.down, ", "))
+	}
+	return nil
 }
 
 // within returns an error if too many pods of a zone were down, or pods of two zones. Zones must be

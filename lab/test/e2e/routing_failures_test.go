@@ -16,15 +16,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/test/kube"
 )
 
 // ledger counts events of the slices of a namespace by Service, as a proxy sees them.
 type ledger struct {
-	mu       sync.Mutex
-	events   map[string]int
-	moves    map[string]int // endpoints that other zones use now
+	mu     sync.Mutex
+	events map[string]int
+	moves  map[string]int // endpoints that other zones use now
+	// switches counts, for each slice, how often its hints came or went.
+	switches map[string]map[string]int
 	slices   map[string]*discoveryv1.EndpointSlice
 	watching chan struct{}
 	stop     context.CancelFunc
@@ -33,10 +37,8 @@ type ledger struct {
 // watchSlices starts a ledger.
 func (s *scene) watchSlices(ctx context.Context) (*ledger, error) {
 	ctx, stop := context.WithCancel(ctx)
-	l := &ledger{
-		events: map[string]int{}, moves: map[string]int{}, slices: map[string]*discoveryv1.EndpointSlice{},
-		watching: make(chan struct{}), stop: stop,
-	}
+	l := &ledger{slices: map[string]*discoveryv1.EndpointSlice{}, watching: make(chan struct{}), stop: stop}
+	l.reset()
 	list, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		stop()
@@ -59,6 +61,13 @@ func (s *scene) watchSlices(ctx context.Context) (*ledger, error) {
 	return l, nil
 }
 
+// reset forgets what was counted.
+func (l *ledger) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events, l.moves, l.switches = map[string]int{}, map[string]int{}, map[string]map[string]int{}
+}
+
 func (l *ledger) take(event watch.Event) {
 	slice, ok := event.Object.(*discoveryv1.EndpointSlice)
 	if !ok {
@@ -73,7 +82,14 @@ func (l *ledger) take(event watch.Event) {
 		delete(l.slices, slice.Name)
 		return
 	}
-	for address, zones := range hintsOf(slice) {
+	after := hintsOf(slice)
+	if l.slices[slice.Name] != nil && isHinted(before) != isHinted(after) {
+		if l.switches[service] == nil {
+			l.switches[service] = map[string]int{}
+		}
+		l.switches[service][slice.Name]++
+	}
+	for address, zones := range after {
 		if had, ok := before[address]; ok && had != "" && zones != "" && had != zones {
 			l.moves[service]++
 		}
@@ -100,6 +116,19 @@ func hintsOf(slice *discoveryv1.EndpointSlice) map[string]string {
 		}
 	}
 	return hints
+}
+
+// isHinted reports whether an endpoint has hints.
+func isHinted(hints map[string]string) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(hints)), func(zones string) bool { return zones != "" })
+}
+
+// mostSwitches returns how often the hints of a slice of the Service came or went at most.
+func (l *ledger) mostSwitches(service string) (most int) {
+	for _, number := range l.switches[service] {
+		most = max(most, number)
+	}
+	return most
 }
 
 // end stops the ledger. After that its counts can be read.
@@ -145,20 +174,79 @@ spec:
 `, name, annotations)
 }
 
-// rollingUpdate restarts all pods, and counts the effects on a Service that Vicinity routes, on one
-// that Kubernetes routes, and on one without routing.
+// surge replaces all pods of a Deployment at once, by as many new ones.
+const surge = "  strategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 0, maxSurge: \"100%\"}}\n"
+
+// rollingUpdate replaces all endpoints at once, under load. Their number is below, at or above the
+// starting threshold of 9, and twice as high meanwhile. A Service that prefers its zone, and one of
+// the algorithm local, are compared with one of Auto and one without routing.
 func rollingUpdate(ctx context.Context, s *scene) (string, error) {
-	check(s.route(ctx, 12, preferZone))
-	check(s.Apply(ctx, s.namespace, twin("auto", `service.kubernetes.io/topology-mode: Auto`)+"---\n"+twin("plain", "")))
-	must(s.waitConverged(ctx, "echo", 12))
-	l := must(s.watchSlices(ctx))
+	sizes := []int{5, 9, 13}
+	if soaking() {
+		sizes = []int{5, 6, 7, 8, 9, 10, 11, 12, 13}
+	}
+	replicas := fmt.Sprintf("  replicas: %d\n", sizes[0])
+	check(s.Apply(ctx, s.namespace, localPolicy))
+	check(s.serve(ctx, strings.Replace(patientEcho(lab.EchoManifests("echo", sizes[0])), replicas, replicas+surge, 1), sizes[0]))
+	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
+	check(s.Apply(ctx, s.namespace, twin("local", `service.kubernetes.io/topology-mode: vicinity.dev/local`)+"---\n"+
+		twin("auto", `service.kubernetes.io/topology-mode: Auto`)+"---\n"+twin("plain", "")))
+	var figures []string
+	for _, size := range sizes {
+		figure, err := s.surged(ctx, size)
+		if err != nil {
+			return "", fmt.Errorf("%d endpoints: %w", size, err)
+		}
+		figures = append(figures, figure)
+	}
+	return "all pods replaced at once under load: " + strings.Join(figures, "; "), nil
+}
+
+// surged replaces all pods by as many new ones. It returns the effects, or an error if they are out
+// of bounds.
+func (s *scene) surged(ctx context.Context, size int) (figure string, err error) {
+	routed := []string{"echo", "local"}
+	converged := func() (err error) {
+		for _, service := range routed {
+			_, failed := s.waitConverged(ctx, service, size)
+			err = errors.Join(err, failed)
+		}
+		return err
+	}
+	if err := errors.Join(s.scale(ctx, "echo", int32(size)), converged()); err != nil {
+		return "", err
+	}
+	l, err := s.watchSlices(ctx)
+	if err != nil {
+		return "", err
+	}
 	defer l.end()
-	check(s.restartPods(ctx))
-	must(s.waitConverged(ctx, "echo", 12))
-	check(l.waitQuiet(ctx))
+	if err := l.waitQuiet(ctx); err != nil {
+		return "", err
+	}
+	l.reset()
+	result, err := s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 300}}, func(ctx context.Context) error {
+		return errors.Join(s.restartPods(ctx), s.waitOldPodsGone(ctx))
+	})
+	if err = errors.Join(err, converged()); err != nil {
+		return "", err
+	}
+	if err := l.waitQuiet(ctx); err != nil {
+		return "", err
+	}
 	l.end()
-	return fmt.Sprintf("12 pods replaced: slices written %d times (Auto %d, not routed %d), endpoints moved %d (Auto %d)",
-		l.events["echo"], l.events["auto"], l.events["plain"], l.moves["echo"], l.moves["auto"]), nil
+	for _, service := range routed {
+		figure += fmt.Sprintf("%s: %d writes of slices, %d endpoints moved, %d changes of state; ", service, l.events[service], l.moves[service], l.mostSwitches(service))
+	}
+	figure = fmt.Sprintf("%d endpoints (%snot routed: %d writes; Auto: %d; %d requests, 0 failed)", size, figure, l.events["plain"], l.events["auto"], result.Answered)
+	for _, service := range routed {
+		// Each write of Kubernetes may be followed by one of Vicinity. Each endpoint, old or new, of
+		// two families, may move once. Planning may start with the new pods and stop without the old.
+		if l.events[service] > 2*l.events["plain"] || l.moves[service] > 2*2*size || l.mostSwitches(service) > 2 {
+			return "", fmt.Errorf("%s: %s; want at most twice the writes without routing, %d moves, and 2 changes of state", service, figure, 2*2*size)
+		}
+	}
+	return figure, nil
 }
 
 // restartPods replaces all pods of the echo Deployment, as kubectl rollout restart does.
@@ -170,9 +258,10 @@ func (s *scene) restartPods(ctx context.Context) error {
 	return s.WaitDeployment(ctx, s.namespace, "echo")
 }
 
-// churn kills pods one after the other, of a balanced Service and then of one that prefers its
-// zone. The slices of the latter do not change more often, and come to rest.
-func churn(ctx context.Context, s *scene) (string, error) {
+// churn kills pods one after the other, of a balanced Service, then of one that prefers its zone, and
+// then of the same with the mark for Cilium. The slices of the latter do not change more often, and
+// come to rest.
+func churn(ctx context.Context, s *scene) (figure string, err error) {
 	kills := 12
 	if soaking() {
 		kills = 500
@@ -182,14 +271,28 @@ func churn(ctx context.Context, s *scene) (string, error) {
 	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
 	check(s.WaitHints(ctx, s.namespace, "echo", true))
 	with := must(s.churned(ctx, kills))
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cilium-config"}, Data: map[string]string{"kube-proxy-replacement": "true", "enable-service-topology": "true"}}
+	configs := s.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	must(configs.Create(ctx, config, metav1.CreateOptions{}))
+	defer func() {
+		err = errors.Join(err, configs.Delete(context.WithoutCancel(ctx), config.Name, metav1.DeleteOptions{}))
+	}()
+	check(kube.Wait(ctx, "the mark for Cilium", func(ctx context.Context) (string, error) {
+		service, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
+		if err != nil || service.Annotations[v1alpha1.AnnotationTopologyMode] == v1alpha1.MarkRouted {
+			return "", err
+		}
+		return fmt.Sprintf("the Service has %v", service.Annotations), nil
+	}))
+	marked := must(s.churned(ctx, kills))
 	// The batching of kills by Kubernetes' controller is random: this allows five standard
 	// deviations of twelve kills. A write by Vicinity beside each of these would double the events.
 	const chance = 1.25
-	if with.events > chance*without.events {
-		return "", fmt.Errorf("each killed pod changed the slices %.2f times, but %.2f times when balanced", with.events, without.events)
+	if max(with.events, marked.events) > chance*without.events {
+		return "", fmt.Errorf("each killed pod changed the slices %.2f times, and %.2f times with the mark, but %.2f times when balanced", with.events, marked.events, without.events)
 	}
-	return fmt.Sprintf("for each killed pod %.2f watch events (%.2f when balanced), %d endpoints moved by %d kills, at rest afterwards",
-		with.events, without.events, with.moves, with.kills), nil
+	return fmt.Sprintf("for each killed pod %.2f watch events (%.2f with the mark, %.2f when balanced), %d endpoints moved by %d kills (%d with the mark), at rest afterwards",
+		with.events, marked.events, without.events, with.moves, with.kills, marked.moves), nil
 }
 
 // unrest has the effects of killed pods on the slices of the Service; events are per kill.

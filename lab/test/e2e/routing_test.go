@@ -31,7 +31,7 @@ func routingArea() area {
 			{name: "nearest-region", keep: nearestRegion, within: 5 * time.Minute, beside: true},
 			{name: "thresholds", keep: thresholds, within: 8 * time.Minute, beside: true, tier: inTest},
 			{name: "gardener", keep: ownZone, beside: true, tier: inTest},
-			{name: "rolling-update", keep: rollingUpdate, within: 4 * time.Minute, beside: true, tier: inTest},
+			{name: "rolling-update", keep: rollingUpdate, within: 6 * time.Minute, beside: true, tier: inTest},
 			{name: "uneven", keep: uneven, tier: inTest},
 			{name: "live-switch", keep: liveSwitch},
 			{name: "churn", keep: churn, within: 40 * time.Minute},
@@ -351,12 +351,17 @@ func liveSwitch(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("switched %d times under load; %d connections, 0 failed", switches, result.Answered), nil
 }
 
-// thresholds walks through the states of starting threshold 9 and padding 3: on from 12, off at 6,
-// and unchanged in between. These are the rules of the algorithm local.
+// localPolicy is a policy of the algorithm local, with the thresholds of the proposal.
+const localPolicy = "apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: local}\nspec: {algorithm: local}\n"
+
+// thresholds has a policy that bounds Prefer. It walks through the states of starting threshold 9
+// and padding 3: on from 12, off at 6, and unchanged in between. These are the rules of the
+// algorithm local.
 func thresholds(ctx context.Context, s *scene) (string, error) {
-	const policy = "apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: local}\nspec: {algorithm: local}\n"
+	const policy = "apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: local}\nspec: {selector: {}, algorithm: local}\n"
+	const source = "annotation endpointslice.kubernetes.io/same-zone: Prefer, bounded by RoutingPolicy local by its selector"
 	check(s.Apply(ctx, s.namespace, policy))
-	check(s.route(ctx, 11, `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/local"}}}`))
+	check(s.route(ctx, 11, preferZone))
 	steps := []struct {
 		endpoints int
 		hinted    bool
@@ -365,6 +370,9 @@ func thresholds(ctx context.Context, s *scene) (string, error) {
 	for _, step := range steps {
 		check(s.scale(ctx, "echo", int32(step.endpoints)))
 		e := must(s.waitConverged(ctx, "echo", step.endpoints))
+		if e.Source != source {
+			return "", fmt.Errorf("explain says %q, want %q", e.Source, source)
+		}
 		if hinted, err := s.hinted(ctx, "echo"); err != nil || hinted != step.hinted {
 			return "", errors.Join(err, fmt.Errorf("after %s, with %d endpoints, hints exist: %t; want %t (state %s)",
 				strings.Join(walked, " "), step.endpoints, hinted, step.hinted, e.Families[0].State))

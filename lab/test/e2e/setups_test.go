@@ -45,7 +45,7 @@ var zones = &setup{
 
 // installZones installs the packaged chart with all parts, as the promises of this setup need it.
 func installZones(ctx context.Context, c *lab.Cluster) error {
-	all := []string{"dns.enabled=true", "disruption.enabled=true", "rollouts.enabled=true"}
+	all := []string{"dns.enabled=true", "disruption.enabled=true", "rollouts.enabled=true", "proxy.startupTaint=true"}
 	return c.InstallRelease(ctx, packageFolder, slices.Concat(all, locateAll, quickValues)...)
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -123,13 +124,31 @@ func (h *History) Check(world World) Report {
 }
 
 func check(events []event, world World) Report {
+	known := knownUntil(events)
 	// Both watches read the same store: its versions have one order.
 	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.version, b.version) })
-	r := replay{World: world, pods: map[types.UID]pod{}, budgets: map[types.UID]budget{}, committed: map[types.UID]map[string]bool{}}
+	r := replay{World: world, pods: map[types.UID]pod{}, budgets: map[types.UID]budget{}, committed: map[types.UID]map[string]bool{}, known: known}
 	for _, e := range events {
 		r.step(e)
 	}
 	return r.Report
+}
+
+// knownUntil returns the version of the last budget before the first gap. Events are in the order in which they came. The list after a
+// gap has a later version than evictions during the gap.
+func knownUntil(events []event) uint64 {
+	var last uint64
+	listed := false
+	for _, e := range events {
+		if e.of != budgets {
+			continue
+		}
+		if e.list && listed {
+			return last
+		}
+		listed, last = listed || e.list, max(last, e.version)
+	}
+	return math.MaxUint64
 }
 
 type replay struct {
@@ -140,6 +159,8 @@ type replay struct {
 	lists   [2]int
 	// committed has, for each pod, the budgets that ever had a reservation of it.
 	committed map[types.UID]map[string]bool
+	// known is the version until which all reservations are known.
+	known uint64
 	// changes are changes of pods other than evictions, and pods that were down and are gone since.
 	changes []change
 }
@@ -196,7 +217,7 @@ func (r *replay) stepPod(e event) {
 	if e.pod.evicted && (!known || !before.evicted) {
 		r.Evictions++
 		if known && before.healthy() {
-			r.reservedIn(before)
+			r.reservedIn(before, e.version)
 		}
 	}
 	if e.gone {
@@ -209,11 +230,10 @@ func (r *replay) stepPod(e event) {
 	r.pods[e.uid] = e.pod
 }
 
-// reservedIn records budgets that cover a pod and had no reservation of it.
-func (r *replay) reservedIn(p pod) {
+// reservedIn records budgets that cover a pod and had no reservation of it at a version.
+func (r *replay) reservedIn(p pod, version uint64) {
 	for _, b := range r.budgets {
-		// After a gap the reservations are unknown.
-		if r.Expected[b.name] == 0 || !r.covers(b, p) || r.committed[p.uid][b.name] || r.Gaps > 0 {
+		if r.Expected[b.name] == 0 || !r.covers(b, p) || r.committed[p.uid][b.name] || version > r.known {
 			continue
 		}
 		r.Unreserved++

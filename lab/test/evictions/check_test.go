@@ -215,16 +215,19 @@ func TestCheckFindsUnreservedEvictions(t *testing.T) {
 	if got.Unreserved != 1 || got.Evictions != 1 || got.Err() == nil {
 		t.Errorf("got %+v", got)
 	}
-	// Reservations during the gap are unknown.
+	// From the last budget before a gap on, reservations are unknown.
 	s = &story{limits: budget{perDomain: &one}}
 	s.add(event{of: budgets, list: true})
-	s.runs("a1", "a2")
-	s.reserves(0)
-	s.add(event{of: budgets, list: true})
+	s.runs("a1", "a2", "a3")
 	s.reserves(0)
 	s.evicted("a1")
-	got = check(s.events, World{Domains: map[string]string{"a": "a"}, Expected: map[string]int{"x": 2}})
-	if got.Unreserved != 0 || got.Gaps != 1 {
-		t.Errorf("after a gap: %+v", got)
+	s.reserves(0)
+	s.evicted("a2")
+	s.add(event{of: budgets, list: true})
+	s.reserves(0)
+	s.evicted("a3")
+	got = check(s.events, World{Domains: map[string]string{"a": "a"}, Expected: map[string]int{"x": 3}})
+	if got.Unreserved != 1 || got.Gaps != 1 || !strings.HasPrefix(fmt.Sprint(got.Examples), "[a1 ") {
+		t.Errorf("with a gap: %+v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,6 +29,9 @@ const (
 	metricsPort = 10267
 )
 
+// peers are kube-proxy with its default minimum sync period of 1 s, and with shorter ones in their names.
+var peers = []string{kubeProxy, kubeProxy + "-100ms", kubeProxy + "-0s"}
+
 func (b *bench) contend(who string, node shape.Node, flags ...string) (*meter.Program, error) {
 	c := b.cluster
 	namespace := shape.NodeNamespace(c.Cluster.Shape().Name, node.Index)
@@ -36,16 +40,23 @@ func (b *bench) contend(who string, node shape.Node, flags ...string) (*meter.Pr
 	for _, cidr := range c.Cluster.Shape().PodCIDRs() {
 		cidrs = append(cidrs, cidr.String())
 	}
-	if who == kubeProxy {
+	if slices.Contains(peers, who) {
 		program, err := b.Program("vicinity-kubernetes")
 		if err != nil {
 			return nil, err
 		}
 		// Defaults, except for settings of the whole kernel.
-		return meter.Start(who, namespace, b.Folder, b.Lost, program, kubeProxy,
-			"--kubeconfig="+kubeconfig, "--hostname-override="+node.Name, "--proxy-mode=nftables",
-			"--cluster-cidr="+strings.Join(cidrs, ","), "--detect-local-mode=ClusterCIDR",
-			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0", "--oom-score-adj=0")
+		args := []string{
+			program, kubeProxy,
+			"--kubeconfig=" + kubeconfig, "--hostname-override=" + node.Name, "--proxy-mode=nftables",
+			"--cluster-cidr=" + strings.Join(cidrs, ","), "--detect-local-mode=ClusterCIDR",
+			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0", "--oom-score-adj=0",
+		}
+		if _, period, isSet := strings.Cut(who, kubeProxy+"-"); isSet {
+			// It applies to nftables too.
+			args = append(args, "--iptables-min-sync-period="+period)
+		}
+		return meter.Start(who, namespace, b.Folder, b.Lost, args...)
 	}
 	program, err := b.Program("vicinity-proxy")
 	if err != nil {

@@ -47,6 +47,8 @@ type contest struct {
 	raced, racedDirect []time.Duration
 	// answered and failed count the connections of both kinds, with races.
 	answered, failed int
+	// turns is the time of all turns.
+	turns time.Duration
 	// loads are the loads of the machine at the start and end of each turn.
 	loads []string
 }
@@ -122,6 +124,7 @@ func (f *figures) table() string {
 		{"connections that failed", func(c *contest) string {
 			return fmt.Sprintf("%d of %d", c.failed, c.failed+c.answered)
 		}},
+		{"all turns took", func(c *contest) string { return fmt.Sprintf("%.0f s", c.turns.Seconds()) }},
 		{"load of the machine, during it", func(c *contest) string { return strings.Join(c.loads, " ") }},
 	} {
 		cells := []string{row.name}

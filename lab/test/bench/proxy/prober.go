@@ -234,7 +234,12 @@ func connect(fd int, to netip.AddrPort) (letter byte, took time.Duration, err er
 		return 0, took, err
 	}
 	buffer := make([]byte, 1)
-	n, err := unix.Read(fd, buffer)
+	var n int
+	for {
+		if n, err = unix.Read(fd, buffer); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
 	if err == nil && n == 0 {
 		err = errors.New("it was closed without an answer")
 	}

@@ -64,10 +64,11 @@ func (b *bench) measure(ctx context.Context) (err error) {
 		}
 		// The last proxy of a round is the first of the next: slow changes of the machine affect both,
 		// and Services change hands half as often.
-		who := []string{kubeProxy, vicinity}
-		if !b.peer {
-			who = who[1:]
+		var who []string
+		if b.peer {
+			who = slices.Clone(peers)
 		}
+		who = append(who, vicinity)
 		for range b.rounds {
 			for _, one := range who {
 				if err := b.takeTurn(ctx, one); err != nil {
@@ -87,8 +88,10 @@ func (b *bench) takeTurn(ctx context.Context, who string) error {
 	figures := b.figures.of(who, b.cluster.made)
 	figures.look()
 	defer figures.look()
-	if who == kubeProxy {
-		return b.measurePeer(ctx, figures)
+	begun := time.Now()
+	defer func() { figures.turns += time.Since(begun) }()
+	if slices.Contains(peers, who) {
+		return b.measurePeer(ctx, who, figures)
 	}
 	return b.withController(ctx, true, func(stop func() error) error {
 		return b.withProxy(ctx, vicinity, figures, func(p *meter.Program) error {
@@ -110,13 +113,13 @@ func (b *bench) takeTurn(ctx context.Context, who string) error {
 	})
 }
 
-// measurePeer measures kube-proxy. One change takes seconds, and connections in between cost it
+// measurePeer measures kube-proxy. One change takes up to seconds, and connections in between cost it
 // nothing that counts: so time and CPU are measured at once.
-func (b *bench) measurePeer(ctx context.Context, figures *contest) error {
+func (b *bench) measurePeer(ctx context.Context, who string, figures *contest) error {
 	if err := b.handBack(ctx); err != nil {
 		return err
 	}
-	return b.withProxy(ctx, kubeProxy, figures, func(p *meter.Program) error {
+	return b.withProxy(ctx, who, figures, func(p *meter.Program) error {
 		if err := b.Rest(ctx); err != nil {
 			return err
 		}
