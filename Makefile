@@ -97,6 +97,7 @@ build: ## Build bin/vicinity and bin/vicinity-controller, -proxy, -dns and -lab
 compile: release-maker
 	@GO='$(GO)' bin/release-maker programs --out bin --version '$(VERSION)'
 	@cd lab && $(GO) build -v -buildvcs=$(BUILDVCS) -ldflags '-s -w' -o ../bin/ ./cmd/...
+	@for name in kubectl-vicinity kubectl_complete-vicinity; do ln -sfn vicinity bin/$$name; done
 
 release-maker:
 	@cd hack/release && $(GO) build -v -buildvcs=false -o ../../bin/release-maker .
@@ -240,9 +241,14 @@ conformance: nft build kubernetes suite ## Run Kubernetes' own tests in a lab: S
 .PHONY: soak
 soak: root programs $(TOOLS)/gotestsum ## Run the longest tests, and keep the promises in their long forms: at full scale, for hours (AREA, PROMISE as for e2e)
 	@$(if $(AREA)$(PROMISE),,E2E_SOAK=1 $(GO) test -vet=off -json -p 1 -timeout 3h ./test/acceptance ./internal/allocate ./internal/proxy ./internal/proxy/kernel | $(RESULTS) && $(SKIPS_ARE_LISTED))
+	@$(if $(AREA)$(PROMISE),,$(MAKE) consumers)
 	@E2E_SOAK=1 $(MAKE) e2e
 	@$(if $(AREA)$(PROMISE),,$(if $(filter newest,$(KUBERNETES)),$(MAKE) e2e KUBERNETES=oldest))
 	@$(if $(AREA)$(PROMISE),,$(MAKE) conformance-all)
+
+.PHONY: consumers
+consumers: ## Let kube-proxy, Cilium and Calico choose from slices with our hints, by their own code: UPDATE=1 writes the answers to docs/consumers.md
+	@E2E_SOAK=1 $(GO) test -vet=off -count=1 ./test/consumers $(if $(UPDATE),-update)
 
 .PHONY: conformance-all
 conformance-all: ## Run all of Kubernetes' tests with each proxy, and with the newest and the oldest Kubernetes

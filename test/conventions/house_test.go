@@ -65,6 +65,7 @@ var house = map[string]kind{
 	"internal/proxy/kernel":     kit, // the command line reads a node's rules
 
 	"internal/names":            front,
+	"internal/names/corefile":   kit, // reads with CoreDNS's lexer
 	"internal/names/controller": door,
 	"plugin":                    door,
 

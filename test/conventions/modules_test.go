@@ -13,8 +13,10 @@ import (
 
 // apart has the module files that may require other versions, with the reason.
 var apart = map[string]string{
-	"hack/tools/go.mod":         "each tool is built with the libraries that its authors chose, and the project links none of them",
-	"lab/kubernetes/oldest.mod": "an older release of Kubernetes comes with older libraries",
+	"hack/tools/go.mod":            "each tool is built with the libraries that its authors chose, and the project links none of them",
+	"lab/kubernetes/oldest.mod":    "an older release of Kubernetes comes with older libraries",
+	"test/consumers/calico/go.mod": "Calico is tried as its authors build it",
+	"test/consumers/cilium/go.mod": "Cilium is tried as its authors build it",
 }
 
 // required maps modules to the versions that a module file compiles.

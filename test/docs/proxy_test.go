@@ -41,9 +41,12 @@ func TestOldestKernelIsDocumented(t *testing.T) {
 }
 
 func TestPermissionsOfTheProxyAreDocumented(t *testing.T) {
-	// Permissions of a proxy that serves all Services.
-	alone := []rbacv1.PolicyRule{{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}}}
-	want := describeRules("all namespaces", alone)
+	// Permissions of a proxy that serves all Services and removes a start-up taint.
+	more := []rbacv1.PolicyRule{
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"patch"}},
+	}
+	want := describeRules("all namespaces", more)
 	for manifest := range strings.SplitSeq(text(t, renderedProxy), "\n---\n") {
 		var role rbacv1.ClusterRole
 		if err := yaml.Unmarshal([]byte(manifest), &role); err != nil || role.Name != "vicinity-proxy" {

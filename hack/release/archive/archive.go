@@ -15,6 +15,8 @@ type File struct {
 	Name    string
 	Mode    fs.FileMode
 	Content []byte
+	// Capabilities is the extended attribute security.capability, empty for none.
+	Capabilities string
 }
 
 // Tar packs files that were all changed at one time.
@@ -25,6 +27,9 @@ func Tar(changed time.Time, files []File) ([]byte, error) {
 		header := &tar.Header{Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: f.Name, Mode: int64(f.Mode), Size: int64(len(f.Content)), ModTime: changed}
 		if strings.HasSuffix(f.Name, "/") {
 			header.Typeflag = tar.TypeDir
+		}
+		if f.Capabilities != "" {
+			header.Format, header.PAXRecords = tar.FormatPAX, map[string]string{"SCHILY.xattr.security.capability": f.Capabilities}
 		}
 		if err := writer.WriteHeader(header); err != nil {
 			return nil, fmt.Errorf("packing %s: %w", f.Name, err)

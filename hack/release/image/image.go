@@ -113,12 +113,19 @@ func labels(s source.Source, p program.Program) map[string]string {
 	return labels
 }
 
+// netBindService is cap_net_bind_service=ep, as the kernel's struct vfs_cap_data of revision 2.
+const netBindService = "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+
 func one(s source.Source, p program.Program, platform program.Platform, file string, labels map[string]string) (v1.Image, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	executable := archive.File{Name: p.Name, Mode: 0o755, Content: content}
+	if p.BindsLowPorts {
+		executable.Capabilities = netBindService
+	}
 	created, level := v1.Time{Time: s.Time}, gzip.DefaultCompression
 	if s.Development {
 		level = gzip.BestSpeed
@@ -128,7 +135,7 @@ func one(s source.Source, p program.Program, platform program.Platform, file str
 		comment string
 	}{
 		{base(), "certificates and users"},
-		{[]archive.File{{Name: p.Name, Mode: 0o755, Content: content}}, p.Name},
+		{[]archive.File{executable}, p.Name},
 	} {
 		layer, err := layer(part.files, level)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,39 @@ func writeArchives(t *testing.T, content string) (string, Set) {
 		t.Errorf("Write left %q, %v", left, err)
 	}
 	return folder, set
+}
+
+// vicinity-dns replaces CoreDNS, which listens on port 53 as another user than root.
+func TestOnlyDNSBindsLowPorts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "compiled")
+	if err := os.WriteFile(file, []byte("a program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range program.All {
+		made, err := one(from, p, program.ImagePlatforms[0], file, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		layers, err := made.Layers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		packed, err := layers[1].Uncompressed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		header, err := tar.NewReader(packed).Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		if p.Name == "vicinity-dns" {
+			want = "\x01\x00\x00\x02\x00\x04" + strings.Repeat("\x00", 14) // getcap: cap_net_bind_service=ep
+		}
+		if got := header.PAXRecords["SCHILY.xattr.security.capability"]; header.Name != p.Name || got != want {
+			t.Errorf("%s has the capabilities %q, want those of %s: %q", header.Name, got, p.Name, want)
+		}
+	}
 }
 
 func contents(t *testing.T, folder string) map[string][]byte {

@@ -21,6 +21,8 @@ type Program struct {
 	Description string
 	// User is the user of the container, unless its pod names another one.
 	User string
+	// BindsLowPorts lets that user listen on ports below 1024.
+	BindsLowPorts bool
 }
 
 // nonroot is the chart's user of the controller and the DNS server.
@@ -28,14 +30,20 @@ const nonroot = "65532:65532"
 
 // All are the programs that have images.
 var All = []Program{
-	{"vicinity-controller", "Vicinity controller", "Routes the traffic of Services by topology, keeps budgets by failure domain and leads rollouts", nonroot},
-	{"vicinity-proxy", "Vicinity proxy", "Serves Services on a node by topology", "0:0"}, // Kubernetes gives capabilities only to root.
-	{"vicinity-dns", "Vicinity DNS", "CoreDNS that answers for headless Services with endpoints near the client", nonroot},
+	{
+		Name: "vicinity-controller", Title: "Vicinity controller", User: nonroot,
+		Description: "Routes the traffic of Services by topology, keeps budgets by failure domain and leads rollouts",
+	},
+	{Name: "vicinity-proxy", Title: "Vicinity proxy", Description: "Serves Services on a node by topology", User: "0:0"}, // Kubernetes gives capabilities only to root.
+	{
+		Name: "vicinity-dns", Title: "Vicinity DNS", User: nonroot, BindsLowPorts: true,
+		Description: "CoreDNS that answers for headless Services with endpoints near the client",
+	},
 	CommandLine,
 }
 
 // CommandLine is also in the archives of the kubectl plugin.
-var CommandLine = Program{"vicinity", "Vicinity command line", "Explains and plans where the traffic of Services goes", nonroot}
+var CommandLine = Program{Name: "vicinity", Title: "Vicinity command line", Description: "Explains and plans where the traffic of Services goes", User: nonroot}
 
 // Platform is an operating system and an architecture.
 type Platform struct{ OS, Architecture string }
