@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -241,29 +242,30 @@ func (d *doctorReader) networks(ctx context.Context) (err error) {
 	if err := d.without(doctor.SourceKubeSystem, "list daemonsets in namespace kube-system", err); err != nil {
 		return err
 	}
-	namespace, selector, found := metav1.NamespaceSystem, "k8s-app=calico-node", slices.ContainsFunc(in.DaemonSets, consumer.IsKubeProxy)
-	if !found {
-		selector = "k8s-app in (kube-proxy, calico-node)"
-	}
-	elsewhere, err := listAll[appsv1.DaemonSet](ctx, d.typed.AppsV1().DaemonSets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: selector})
-	if found && apierrors.IsForbidden(err) {
-		err = nil // nothing is claimed of a Calico elsewhere
-	}
-	if err := d.without(doctor.SourceKubeSystem, "list daemonsets in all namespaces", err); err != nil {
-		return err
-	}
-	for _, set := range elsewhere {
-		if set.Namespace != metav1.NamespaceSystem {
-			in.DaemonSets = append(in.DaemonSets, set)
+	namespace, found := metav1.NamespaceSystem, slices.ContainsFunc(in.DaemonSets, consumer.IsKubeProxy)
+	for _, selector := range []string{"k8s-app in (kube-proxy, calico-node)", "app=ovnkube-node"} {
+		elsewhere, err := listAll[appsv1.DaemonSet](ctx, d.typed.AppsV1().DaemonSets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: selector})
+		if found && apierrors.IsForbidden(err) {
+			d.leaveOut("whether a program outside kube-system serves Services is unknown: you may not list daemonsets in all namespaces")
+			break
 		}
-		if consumer.IsKubeProxy(set) {
-			namespace = set.Namespace
+		if err := d.without(doctor.SourceKubeSystem, "list daemonsets in all namespaces", err); err != nil {
+			return err
+		}
+		for _, set := range elsewhere {
+			if set.Namespace != metav1.NamespaceSystem {
+				in.DaemonSets = append(in.DaemonSets, set)
+			}
+			if consumer.IsKubeProxy(set) {
+				namespace = set.Namespace
+			}
 		}
 	}
 	if slices.ContainsFunc(in.DaemonSets, func(set *appsv1.DaemonSet) bool { return set.Name == "calico-node" }) {
-		// Without the settings, nothing is claimed of Calico.
 		if felix, err := d.dynamic.Resource(felixResource).Get(ctx, "default", metav1.GetOptions{}); err == nil {
 			in.CalicoBPF, _, _ = unstructured.NestedBool(felix.Object, "spec", "bpfEnabled")
+		} else if !apierrors.IsNotFound(err) {
+			d.leaveOut("whether Calico serves Services by eBPF is unknown: " + command.OneLine(err))
 		}
 	}
 	// The first label is kubeadm's, the second one EKS'.
@@ -317,12 +319,20 @@ func (d *doctorReader) proxyConfig(namespace, configMap, text string) *consumer.
 	var read struct {
 		Mode         string          `json:"mode"`
 		FeatureGates map[string]bool `json:"featureGates"`
+		AntreaProxy  struct {
+			Enable *bool `json:"enable"`
+		} `json:"antreaProxy"`
 	}
 	if err := yaml.Unmarshal([]byte(text), &read); err != nil {
 		d.in.Unread[doctor.SourceConfig] = fmt.Sprintf("the ConfigMap %s/%s is invalid: %s", namespace, configMap, command.OneLine(err))
 		return nil
 	}
-	return &consumer.ProxyConfig{Namespace: namespace, ConfigMap: configMap, Mode: read.Mode, Gates: read.FeatureGates}
+	gates := map[string]bool{}
+	maps.Copy(gates, read.FeatureGates)
+	if on := read.AntreaProxy.Enable; on != nil {
+		gates["AntreaProxy"] = *on // whose releases had a feature gate before
+	}
+	return &consumer.ProxyConfig{Namespace: namespace, ConfigMap: configMap, Mode: read.Mode, Gates: gates}
 }
 
 // leases computes ages at once: reading a large cluster takes longer than a Lease lasts.

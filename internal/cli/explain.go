@@ -164,13 +164,13 @@ func (r *clusterReader) complete(ctx context.Context, e *inspect.Explanation, se
 	if e.Delivery == allocate.DeliveryNone || e.Undelivered || e.Headless {
 		return nil // proxies have no plan
 	}
-	if e.Delivery == allocate.DeliveryHints && e.NoProxy == "" && !e.IsBalanced() {
+	if kinds := e.HintKinds(); e.Delivery == allocate.DeliveryHints && e.NoProxy == "" && (kinds.Zones || kinds.Nodes) {
 		consumers, err := r.consumers(ctx)
 		if err != nil {
 			return err
 		}
 		for i := range consumers {
-			sentence, _ := inspect.Follows(&consumers[i], service)
+			sentence, _ := inspect.Follows(&consumers[i], service, kinds)
 			e.ServedBy = append(e.ServedBy, sentence)
 		}
 	}

@@ -100,6 +100,15 @@ func (r *clusterReader) explainNode(ctx context.Context, name, nodeName string, 
 	}
 	in.Unread, in.Now = r.unread, r.now
 	e := inspect.ExplainNode(in)
+	if e.ServedBy == "kube-proxy" {
+		consumers, err := r.consumers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if others := e.ServedInstead(consumers); others != "" {
+			r.leaveOut("which endpoints " + others + " chooses on the node")
+		}
+	}
 	e.Kernel = compared(e, here, why)
 	e.NotKnown = r.notKnown
 	return e, nil

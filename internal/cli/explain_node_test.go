@@ -278,7 +278,12 @@ func TestExplainNodeServedBy(t *testing.T) {
 		{
 			name: "kube-proxy, which keeps some connections local", service: proxiedService(notHandedOver, isLocal),
 			change: func(c *proxiedCluster) { c.objects = append(c.objects, aSlice("shop", "web", "a=2", "b=1")) },
-			want:   []string{"warning: connections from outside have externalTrafficPolicy Local: kube-proxy sends them to endpoints on the node alone"},
+			want:   []string{"warning: connections from outside have externalTrafficPolicy Local: they reach endpoints on the node alone"},
+		},
+		{
+			name: "Cilium in place of kube-proxy", service: proxiedService(notHandedOver),
+			change: func(c *proxiedCluster) { c.objects = append(c.objects, hintedCilium()...) },
+			want:   []string{"served by: Cilium v1.20.1; the Service is for vicinity-proxy, and there is no group for the node yet", "which endpoints Cilium v1.20.1 chooses on the node"},
 		},
 		{
 			name: "a proxy that died", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},

@@ -205,6 +205,28 @@ func TestExplainGateways(t *testing.T) {
 			t.Errorf("without IngressClasses, %q is missing:\n%s", want, stdout)
 		}
 	}
+	// A route of another namespace counts, if the user may list those of all.
+	c = newFakeCluster(t)
+	route := aRoute(t, "HTTPRoute", []any{map[string]any{"name": "web", "namespace": "shop"}}, "Gateway")
+	route.SetNamespace("edge")
+	for _, namespace := range []string{"edge", "shop"} {
+		if err := c.dynamic.Tracker().Create(gatewayVersion.WithResource("httproutes"), route, namespace); err != nil {
+			t.Fatal(err)
+		}
+		route = aRoute(t, "HTTPRoute", []any{map[string]any{"name": "web"}}, "Gateway")
+	}
+	for _, mayList := range []bool{true, false} {
+		if !mayList {
+			c.dynamic.PrependReactor("list", "httproutes", func(action kubetesting.Action) (bool, runtime.Object, error) {
+				return action.GetNamespace() == "", nil, forbidden("gateway.networking.k8s.io", "httproutes")
+			})
+		}
+		_, stdout, _ := c.run(t.Context(), "explain", "web")
+		if !strings.Contains(stdout, "HTTPRoute shop/front") || strings.Contains(stdout, "HTTPRoute edge/front") != mayList ||
+			strings.Contains(stdout, "so whether all gateways follow the plan is unknown") == mayList {
+			t.Errorf("may list routes of all namespaces: %t:\n%s", mayList, stdout)
+		}
+	}
 	// Explain and doctor go on without routes.
 	c = newFakeCluster(t)
 	examined := newExaminedCluster(t)
@@ -222,12 +244,7 @@ func TestExplainGateways(t *testing.T) {
 // Explain names the programs that serve the Service, and what they need to follow its hints.
 func TestExplainServedBy(t *testing.T) {
 	c := newFakeCluster(t)
-	cilium := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium"}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 7}}
-	cilium.Spec.Template.Spec.Containers = []corev1.Container{{Image: "quay.io/cilium/cilium:v1.20.1"}}
-	for _, object := range []runtime.Object{cilium, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-config"},
-		Data:       map[string]string{"kube-proxy-replacement": "true", "enable-service-topology": "true"},
-	}} {
+	for _, object := range hintedCilium() {
 		if err := c.typed.Tracker().Add(object); err != nil {
 			t.Fatal(err)
 		}
@@ -243,10 +260,21 @@ func TestExplainServedBy(t *testing.T) {
 			t.Errorf("Cilium matters to a Service without hints:\n%s", stdout)
 		}
 	}
+	c = newFakeCluster(t)
 	c.refuse("configmaps", forbidden("", "configmaps"))
 	if _, stdout, _ := c.run(t.Context(), "explain", "web"); strings.Contains(stdout, "served by:") || !strings.Contains(stdout, "which programs serve the Service is unknown: you may not get the configmap kube-proxy in namespace kube-system") {
 		t.Errorf("without the settings of Cilium:\n%s", stdout)
 	}
+}
+
+// hintedCilium is a Cilium that follows hints in place of kube-proxy.
+func hintedCilium() []runtime.Object {
+	cilium := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium"}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 7}}
+	cilium.Spec.Template.Spec.Containers = []corev1.Container{{Image: "quay.io/cilium/cilium:v1.20.1"}}
+	return []runtime.Object{cilium, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-config"},
+		Data:       map[string]string{"kube-proxy-replacement": "true", "enable-service-topology": "true"},
+	}}
 }
 
 // listKinds are the lists of Vicinity's own API, and of others.

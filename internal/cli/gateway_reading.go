@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,6 +30,7 @@ type gatewayRoute struct {
 		Parents []struct {
 			ParentRef      corev1.ObjectReference `json:"parentRef"`
 			ControllerName string                 `json:"controllerName"`
+			Conditions     []metav1.Condition     `json:"conditions"`
 		} `json:"parents"`
 	} `json:"status"`
 }
@@ -39,8 +42,8 @@ type backendRef struct {
 	Name      string `json:"name"`
 }
 
-// gateways reads the Ingresses, HTTPRoutes and GRPCRoutes of a namespace, or of all. The cluster may lack the Gateway API.
-// With an error it returns the rest.
+// gateways reads the Ingresses of a namespace, or of all, and all HTTPRoutes and GRPCRoutes, which may have backends in
+// other namespaces. The cluster may lack the Gateway API. With an error it returns the rest.
 func (r *clusterReader) gateways(ctx context.Context, namespace string) (inspect.Gateways, error) {
 	found := inspect.Gateways{}
 	failed := r.ingresses(ctx, namespace, found)
@@ -54,30 +57,39 @@ func (r *clusterReader) gateways(ctx context.Context, namespace string) (inspect
 		if name != "httproutes" && name != "grpcroutes" {
 			continue
 		}
-		resource := r.dynamic.Resource(gatewayVersion.WithResource(name)).Namespace(namespace)
-		failed = cmp.Or(failed, eachItem(ctx, resource, metav1.ListOptions{}, func(object *unstructured.Unstructured) error {
-			route, err := convertTo[gatewayRoute](object)
-			if err != nil {
-				return err
-			}
-			g := inspect.Gateway{Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName(), Annotations: object.GetAnnotations()}
-			for _, parent := range route.Status.Parents {
-				if g.Controller = parent.ControllerName; parent.ParentRef.Kind == "Service" { // which is for traffic between pods
-					continue
-				}
-				for _, rule := range route.Spec.Rules {
-					for _, ref := range rule.BackendRefs {
-						if ref.Group == "" && cmp.Or(ref.Kind, "Service") == "Service" {
-							name := types.NamespacedName{Namespace: cmp.Or(ref.Namespace, g.Namespace), Name: ref.Name}
-							found[name] = append(found[name], g)
-						}
-					}
-				}
-			}
-			return nil
-		}))
+		resource := r.dynamic.Resource(gatewayVersion.WithResource(name))
+		note := func(object *unstructured.Unstructured) error { return noteRoute(object, found) }
+		err := eachItem(ctx, resource, metav1.ListOptions{}, note)
+		if apierrors.IsForbidden(err) && namespace != "" {
+			err = cmp.Or(eachItem(ctx, resource.Namespace(namespace), metav1.ListOptions{}, note), err)
+		}
+		failed = cmp.Or(failed, err)
 	}
 	return found, failed
+}
+
+// noteRoute adds a route to its backends.
+func noteRoute(object *unstructured.Unstructured, found inspect.Gateways) error {
+	route, err := convertTo[gatewayRoute](object)
+	if err != nil {
+		return err
+	}
+	g := inspect.Gateway{Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName(), Annotations: object.GetAnnotations()}
+	for _, parent := range route.Status.Parents {
+		// A Service as parent is for traffic between pods.
+		if g.Controller = parent.ControllerName; parent.ParentRef.Kind == "Service" || meta.IsStatusConditionFalse(parent.Conditions, "Accepted") {
+			continue
+		}
+		for _, rule := range route.Spec.Rules {
+			for _, ref := range rule.BackendRefs {
+				if ref.Group == "" && cmp.Or(ref.Kind, "Service") == "Service" {
+					name := types.NamespacedName{Namespace: cmp.Or(ref.Namespace, g.Namespace), Name: ref.Name}
+					found[name] = append(found[name], g)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // ingresses adds those of a namespace, or of all. Their controllers are unknown if it may not read classes.

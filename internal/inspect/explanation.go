@@ -270,10 +270,8 @@ func (e *Explanation) Divided() bool {
 	return slices.ContainsFunc(e.Families, func(f Family) bool { return f.divided })
 }
 
-// IsBalanced reports whether all zones use all endpoints, so hints do not matter.
-func (e *Explanation) IsBalanced() bool {
-	return !slices.ContainsFunc(e.decision.Families, func(f routing.FamilyDecision) bool { return !f.Outcome.IsBalanced() })
-}
+// HintKinds returns the kinds of hints in force.
+func (e *Explanation) HintKinds() hints.Kinds { return e.decision.HintKinds() }
 
 // limits returns the limits of all families, each once.
 func (e *Explanation) limits() []explain.Limit {
@@ -295,10 +293,14 @@ func (e *Explanation) Autoscaled(names []string) {
 	}
 }
 
+func programName(c *consumer.Consumer) string {
+	return strings.TrimSpace(c.Name + " " + plaintext.Of(c.Version))
+}
+
 // Follows says whether a program follows the hints of a Service.
-func Follows(c *consumer.Consumer, service *corev1.Service) (sentence string, ignores bool) {
-	name := strings.TrimSpace(c.Name + " " + plaintext.Of(c.Version))
-	why, remedy := c.Ignores(service)
+func Follows(c *consumer.Consumer, service *corev1.Service, kinds hints.Kinds) (sentence string, ignores bool) {
+	name := programName(c)
+	why, remedy := c.Ignores(service, kinds)
 	switch {
 	case why != "":
 		return fmt.Sprintf("%s ignores its hints: %s; %s", name, why, remedy), true

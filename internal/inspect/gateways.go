@@ -30,9 +30,10 @@ type Bypass struct{ Sentence, Command string }
 var gatewayControllers = []struct {
 	controller string // without the suffix that some classes have after a slash
 	name       string
-	// annotation makes the controller connect to the cluster IP of a Service. Services have it, or else Ingresses.
-	annotation string
-	onService  bool
+	// annotation makes the controller connect to the cluster IP of a Service. Services have it, or else Ingresses, or
+	// either.
+	annotation        string
+	onService, either bool
 	// setting does the same in an object that is not read.
 	setting string
 }{
@@ -41,7 +42,7 @@ var gatewayControllers = []struct {
 	{controller: "gateway.nginx.org/nginx-gateway-controller", name: "NGINX Gateway Fabric", setting: "useClusterIP: true in an UpstreamSettingsPolicy"},
 	{controller: "traefik.io/ingress-controller", name: "Traefik", annotation: "traefik.ingress.kubernetes.io/service.nativelb", onService: true},
 	{controller: "traefik.io/gateway-controller", name: "Traefik", annotation: "traefik.io/service.nativelb", onService: true},
-	{controller: "haproxy-ingress.github.io/controller", name: "HAProxy Ingress", annotation: "haproxy-ingress.github.io/service-upstream", onService: true},
+	{controller: "haproxy-ingress.github.io/controller", name: "HAProxy Ingress", annotation: "haproxy-ingress.github.io/service-upstream", onService: true, either: true},
 	{controller: "haproxy.org/ingress-controller", name: "HAProxy Kubernetes Ingress Controller"},
 	{controller: "ingress-controllers.konghq.com/kong", name: "Kong", annotation: "ingress.kubernetes.io/service-upstream", onService: true},
 	{controller: "konghq.com/kic-gateway-controller", name: "Kong", annotation: "ingress.kubernetes.io/service-upstream", onService: true},
@@ -71,12 +72,15 @@ func (g *Gateway) bypasses(service *corev1.Service) (sentence, command string) {
 			continue
 		}
 		sentence += c.name + " chooses endpoints by itself"
-		kind, name := "Ingress", g.Name
+		kind, name, annotations := "Ingress", g.Name, g.Annotations
+		if c.onService && (!c.either || service.Annotations[c.annotation] != "") {
+			annotations = service.Annotations
+		}
 		if c.onService {
 			kind, name = "Service", service.Name
 		}
 		switch {
-		case strings.EqualFold(cmp.Or(g.Annotations[c.annotation], service.Annotations[c.annotation]), "true"):
+		case strings.EqualFold(annotations[c.annotation], "true"):
 			return "", ""
 		case c.annotation != "":
 			return fmt.Sprintf("%s; the annotation %s: \"true\" of the %s sends its traffic to the cluster IP", sentence, c.annotation, kind),

@@ -33,6 +33,12 @@ func TestBypasses(t *testing.T) {
 			command:    "kubectl annotate --overwrite service cart -n shop traefik.ingress.kubernetes.io/service.nativelb=true",
 		},
 		"Traefik, annotated": {controller: "traefik.io/ingress-controller", service: map[string]string{"traefik.ingress.kubernetes.io/service.nativelb": "true"}},
+		"Traefik, annotated on the Ingress": {
+			controller: "traefik.io/ingress-controller", ingress: map[string]string{"traefik.ingress.kubernetes.io/service.nativelb": "true"},
+			sentence: by + `Traefik chooses endpoints by itself; the annotation traefik.ingress.kubernetes.io/service.nativelb: "true" of the Service sends its traffic to the cluster IP`,
+			command:  "kubectl annotate --overwrite service cart -n shop traefik.ingress.kubernetes.io/service.nativelb=true",
+		},
+		"HAProxy, annotated on the Ingress": {controller: "haproxy-ingress.github.io/controller", ingress: map[string]string{"haproxy-ingress.github.io/service-upstream": "true"}},
 		"Traefik for routes, annotated for Ingresses": {
 			controller: "traefik.io/gateway-controller", service: map[string]string{"traefik.ingress.kubernetes.io/service.nativelb": "true"},
 			sentence: by + `Traefik chooses endpoints by itself; the annotation traefik.io/service.nativelb: "true" of the Service sends its traffic to the cluster IP`,
@@ -67,8 +73,9 @@ func TestBypasses(t *testing.T) {
 // An annotation belongs to one controller, and sends its traffic to the cluster IP.
 func TestAnnotationsOfGateways(t *testing.T) {
 	for _, c := range gatewayControllers {
-		g := Gateway{Controller: c.controller, Annotations: map[string]string{cmp.Or(c.annotation, "another"): "true"}}
-		if got := (Gateways{{}: {g}}).Bypasses(&corev1.Service{}); (len(got) == 0) != (c.annotation != "") {
+		annotated := metav1.ObjectMeta{Annotations: map[string]string{cmp.Or(c.annotation, "another"): "true"}}
+		g := Gateway{Controller: c.controller, Annotations: annotated.Annotations}
+		if got := (Gateways{{}: {g}}).Bypasses(&corev1.Service{ObjectMeta: annotated}); (len(got) == 0) != (c.annotation != "") {
 			t.Errorf("%s: got %q", c.controller, got)
 		}
 	}

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/routing/consumer"
 	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
@@ -46,6 +48,22 @@ func (e *nodeView) servedBy() (who, why string) {
 		return "kube-proxy", "the Service is for vicinity-proxy, and there is no group for the node yet"
 	}
 	return "kube-proxy", "the Service has no group; the annotation " + v1alpha1.AnnotationProxy + ": \"true\" asks for vicinity-proxy"
+}
+
+// ServedInstead names the programs that serve Services in place of kube-proxy, if it is certain that they do.
+func (e *NodeExplanation) ServedInstead(consumers []consumer.Consumer) string {
+	var names []string
+	for i := range consumers {
+		if consumers[i].Name == "kube-proxy" || consumers[i].Unknown {
+			return ""
+		}
+		names = append(names, programName(&consumers[i]))
+	}
+	others := strings.Join(names, " or ")
+	if others != "" {
+		e.ServedBy, e.KubeProxy = others, nil
+	}
+	return others
 }
 
 // proxyFault says why the proxy of the node does not work, empty if it does or if that is unknown.

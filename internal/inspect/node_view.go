@@ -57,9 +57,9 @@ func newNodeView(in NodeReading) *nodeView {
 	return e
 }
 
-// keptLocal says which connections kube-proxy keeps on the node, where hints do not count.
+// keptLocal says which connections stay on the node, where hints do not count.
 func (e *nodeView) keptLocal() []string {
-	const consequence = " Local: kube-proxy sends them to endpoints on the node alone, whatever hints say"
+	const consequence = " Local: they reach endpoints on the node alone, whatever hints say"
 	spec := &e.Service.Spec
 	var sentences []string
 	if policy := spec.InternalTrafficPolicy; policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal {

@@ -22,6 +22,18 @@ func (d *Decision) Hints() hints.Plans {
 	return plans
 }
 
+// HintKinds returns the kinds of hints that the decision writes.
+func (d *Decision) HintKinds() hints.Kinds {
+	var all hints.Kinds
+	for i := range d.Families {
+		f := &d.Families[i]
+		kinds := f.hints.Kinds()
+		homeless := slices.ContainsFunc(f.Endpoints, func(e intent.Endpoint) bool { return e.Zone == "" })
+		all = hints.Kinds{Zones: all.Zones || kinds.Zones, Nodes: all.Nodes || kinds.Nodes, Homeless: all.Homeless || homeless}
+	}
+	return all
+}
+
 // planByHints makes plans and their hints. A kept plan that hints cannot express is replaced by a new one.
 func (d *Decision) planByHints(in Input) error {
 	blank := *d

@@ -16,6 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/consumer"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
@@ -43,6 +44,9 @@ type intents struct {
 	consumers []consumer.Consumer
 }
 
+// forZones are the usual hints. The controller knows those of each Service, and reports a Cilium that ignores them.
+var forZones = hints.Kinds{Zones: true}
+
 // marked has all marks that make programs follow hints.
 var marked = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationTopologyAwareHints: "auto"}}}
 
@@ -51,7 +55,7 @@ func (e *examination) intents() intents {
 		policies: map[string][]*v1alpha1.RoutingPolicy{}, defaults: map[string][]*v1alpha1.ClusterRoutingPolicy{}, governed: map[types.NamespacedName]bool{},
 		noPlugin: e.asksNoPlugin(),
 		consumers: slices.DeleteFunc(e.Networks.Consumers(), func(c consumer.Consumer) bool {
-			why, _ := c.Ignores(marked)
+			why, _ := c.Ignores(marked, forZones)
 			return why != ""
 		}),
 	}
@@ -170,7 +174,7 @@ func (e *examination) isServedByNone(service *corev1.Service, object Object, nam
 // whoIgnores says which program ignores the hints of a Service, and why. It is empty if none is known to.
 func (in *intents) whoIgnores(service *corev1.Service) string {
 	for i := range in.consumers {
-		if sentence, ignores := inspect.Follows(&in.consumers[i], service); ignores {
+		if sentence, ignores := inspect.Follows(&in.consumers[i], service, forZones); ignores {
 			return sentence
 		}
 	}
@@ -196,7 +200,7 @@ func (e *examination) checkCondition(service *corev1.Service, object Object, in 
 		switch {
 		case !known:
 			continue
-		case trouble == routing.TroubleNotInForce && ignored == "" && e.knows(SourceKubeSystem, SourceConfig):
+		case trouble == routing.TroubleNotInForce && !e.Networks.CiliumServes() && e.knows(SourceKubeSystem, SourceConfig):
 			continue // it is over
 		case trouble == routing.TroubleAwaitsProxy && e.now().Sub(condition.LastTransitionTime.Time) < handOverTime:
 			continue

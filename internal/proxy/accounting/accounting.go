@@ -122,7 +122,9 @@ type Accountant struct {
 // health is the state of accounting itself.
 type health struct {
 	bytes, ends  bool // the kernel's switches
-	isLowerBound bool // a flowtable forwards bytes that the kernel does not count
+	isLowerBound bool // bytes may be missing
+	// flowtable is the first that forwarded bytes uncounted, which the counters lack from then on.
+	flowtable    string
 	lost         uint64
 	done, failed uint64 // readings
 	used         time.Duration
@@ -273,16 +275,16 @@ func (a *Accountant) readSwitches() {
 	a.report(aboutSwitches, err)
 }
 
-// readFlowtables reads whether a flowtable forwards uncounted bytes. If it fails, the last answer stays.
+// readFlowtables reads whether a flowtable forwards uncounted bytes.
 func (a *Accountant) readFlowtables() {
 	flowtable, err := a.kernel.uncounted()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err == nil {
-		if a.health.isLowerBound = flowtable != ""; a.health.isLowerBound {
-			err = fmt.Errorf("bytes are lower bounds, since %s; see docs/coexistence.md#flowtables", flowtable)
-		}
+	a.health.flowtable = cmp.Or(a.health.flowtable, flowtable)
+	if err == nil && a.health.flowtable != "" {
+		err = fmt.Errorf("bytes are lower bounds until vicinity-proxy restarts, since %s; see docs/coexistence.md#flowtables", a.health.flowtable)
 	}
+	a.health.isLowerBound = err != nil
 	a.report(aboutFlowtables, err)
 }
 

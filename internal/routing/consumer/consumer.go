@@ -14,10 +14,14 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-const notForNodes = " for zones, and ignores those for nodes"
+const (
+	notForNodes = " for zones, and ignores those for nodes"
+	useProxy    = "let vicinity-proxy serve the Service, where it can"
+)
 
 // Consumer is a program that serves Services on nodes.
 type Consumer struct {
@@ -31,15 +35,24 @@ type Consumer struct {
 
 	why, remedy string // for all Services, unless ignores decides
 	ignores     func(*corev1.Service) (why, remedy string)
+	// homed says that the program follows hints only if all endpoints are in zones.
+	homed bool
 }
 
 // Ignores says why the program ignores the hints of a Service, and what makes it follow them. Why is a clause, and remedy
-// an imperative. Both are empty if it follows them, or if that is not known.
-func (c *Consumer) Ignores(service *corev1.Service) (why, remedy string) {
-	if c.ignores != nil {
+// an imperative. Both are empty if it follows some of them, or if that is not known.
+func (c *Consumer) Ignores(service *corev1.Service, kinds hints.Kinds) (why, remedy string) {
+	switch {
+	case c.why != "":
+		return c.why, c.remedy
+	case c.Exception == notForNodes && !kinds.Zones:
+		return "it reads no hints for nodes", useProxy
+	case c.homed && kinds.Homeless:
+		return "an endpoint is in no zone", "give all nodes with endpoints the label " + corev1.LabelTopologyZone
+	case c.ignores != nil:
 		return c.ignores(service)
 	}
-	return c.why, c.remedy
+	return "", ""
 }
 
 // Consumers returns the programs that serve Services.
@@ -50,16 +63,19 @@ func (s *Settings) Consumers() (found []Consumer) {
 		if s.KubeProxy != nil {
 			maps.Copy(gates, s.KubeProxy.Gates)
 		}
-		if off := GatesOff(gates); len(off) > 0 {
+		release, err := version.ParseGeneric(c.Version)
+		if off := GatesOff(gates); err == nil && release.LessThan(version.MajorMinor(1, 34)) || slices.Equal(off, []string{gateNodes}) {
+			c.Exception = notForNodes
+		} else if len(off) > 0 {
 			c.why, c.remedy = "its feature gate "+off[0]+" is false", "remove "+off[0]+" from the feature gates of kube-proxy"
 		}
 		found = append(found, c)
 	}
 	if len(s.Cilium) > 0 {
 		set, _ := s.running("cilium")
-		release, err := version.ParseSemantic(Version(set))
+		release, err := version.ParseGeneric(Version(set))
 		// Beside kube-proxy, it may translate cluster IPs for pods all the same.
-		c := Consumer{Name: "Cilium", Version: Version(set), Exception: notForNodes, Unknown: err != nil || !s.CiliumServes()}
+		c := Consumer{Name: "Cilium", Version: Version(set), Exception: notForNodes, Unknown: err != nil || !s.CiliumServes(), homed: s.CiliumServes()}
 		if s.CiliumServes() && s.CiliumFollows() {
 			c.ignores = func(service *corev1.Service) (why, remedy string) { return lacksMark(service, release) }
 		} else if s.CiliumServes() {
@@ -70,18 +86,21 @@ func (s *Settings) Consumers() (found []Consumer) {
 	if set, runs := s.running("calico-node"); runs && (s.CalicoBPF || isBPF(set)) {
 		c := Consumer{Name: "Calico eBPF", Version: Version(set)}
 		// The first release with https://github.com/projectcalico/calico/pull/11751 is 3.31.5.
-		release, err := version.ParseSemantic(c.Version)
-		if c.Unknown = err != nil; !c.Unknown && release.LessThan(version.MustParseSemantic("3.31.5")) {
+		release, err := version.ParseGeneric(c.Version)
+		if c.Unknown = err != nil; !c.Unknown && release.LessThan(version.MustParseGeneric("3.31.5")) {
 			c.Exception, c.ignores = notForNodes, lacksAuto
 		}
 		found = append(found, c)
 	}
-	if set, runs := s.running("antrea-agent"); (runs || s.Antrea != nil) && !s.Antrea.IsOff("AntreaProxy") {
+	if set, runs := s.running("antrea-agent"); runs && !s.Antrea.IsOff("AntreaProxy") {
 		c := Consumer{Name: "Antrea", Version: Version(set), Exception: " for zones; whether it follows those for nodes is not known"}
 		if s.Antrea.IsOff(AntreaGate) {
 			c.why, c.remedy = "its feature gate "+AntreaGate+" is false", "remove "+AntreaGate+": false from antrea-agent.conf in ConfigMap antrea-config"
 		}
 		found = append(found, c)
+	}
+	if set, runs := s.running("ovnkube-node"); runs {
+		found = append(found, Consumer{Name: "OVN-Kubernetes", Version: Version(set), why: "it reads no hints", remedy: useProxy})
 	}
 	if set, _ := s.running("kube-router"); IsKubeRouter(set) {
 		found = append(found, Consumer{
@@ -123,7 +142,7 @@ func lacksMark(service *corev1.Service, release *version.Version) (why, remedy s
 	case given:
 		return "the Service has the annotation " + name + ": " + plaintext.Of(value), "remove the annotation " + name
 	}
-	return "the Service lacks the annotation " + name, "set routing.markServices=auto in Vicinity's chart, or spec.trafficDistribution: PreferClose on the Service"
+	return "the Service lacks the annotation " + name, "let routing.markServices in Vicinity's chart be auto, and its controller read cilium-config; or set spec.trafficDistribution: PreferClose"
 }
 
 // NeedsMark reports whether a Service needs v1alpha1.MarkRouted where Cilium follows hints, whether or not it has it. An

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 const (
@@ -59,11 +60,11 @@ func TestConsumersIgnoreHints(t *testing.T) {
 	replaced := sets(daemonSet("ovnkube-node", "ovn-kube-f:1.2"), off)
 	replaced.KubeProxy = &ProxyConfig{}
 	antrea := func(gate string) Settings {
-		s := sets(kubeProxy)
+		s := sets(daemonSet("antrea-agent", "antrea/antrea-agent-ubuntu:v2.5.0"), kubeProxy)
 		s.Antrea = &ProxyConfig{Gates: map[string]bool{gate: false}}
 		return s
 	}
-	const mark = "set routing.markServices=auto in Vicinity's chart, or spec.trafficDistribution: PreferClose on the Service"
+	const mark = "let routing.markServices in Vicinity's chart be auto, and its controller read cilium-config; or set spec.trafficDistribution: PreferClose"
 	const upgrade = "upgrade Calico to 3.31.5 or newer, which has projectcalico/calico#11751"
 	type ignored struct{ name, version, why, remedy string }
 	for name, c := range map[string]struct {
@@ -116,13 +117,15 @@ func TestConsumersIgnoreHints(t *testing.T) {
 		"Calico of old, older": {sets(calico("v3.30.2", "true")), service("", map[string]string{older: "auto"}), []ignored{{"Calico eBPF", "v3.30.2", "", ""}}},
 		"Calico of old, newer": {sets(calico("v3.30.2", "true")), service("", map[string]string{newer: "Auto"}), []ignored{{"Calico eBPF", "v3.30.2", "", ""}}},
 		"Calico":               {operator, plain, []ignored{{"Calico eBPF", "v3.31.5", "", ""}}},
+		"Calico of a vendor":   {sets(calico("v3.31.5-1", "true")), plain, []ignored{{"Calico eBPF", "v3.31.5-1", "", ""}}},
 		"Calico of no release": {sets(calico("master", "true")), plain, []ignored{{"Calico eBPF", "master", "", ""}}},
-		"OVN-Kubernetes":       {replaced, plain, nil},
-		"Antrea":               {antrea("Other"), plain, []ignored{{"kube-proxy", "v1.37.2", "", ""}, {"Antrea", "", "", ""}}},
+		"OVN-Kubernetes":       {replaced, plain, []ignored{{"OVN-Kubernetes", "1.2", "it reads no hints", useProxy}}},
+		"settings of Antrea":   {Settings{Antrea: &ProxyConfig{}}, plain, nil},
+		"Antrea":               {antrea("Other"), plain, []ignored{{"kube-proxy", "v1.37.2", "", ""}, {"Antrea", "v2.5.0", "", ""}}},
 		"Antrea without proxy": {antrea("AntreaProxy"), plain, []ignored{{"kube-proxy", "v1.37.2", "", ""}}},
 		"Antrea without gate": {antrea("TopologyAwareHints"), plain, []ignored{
 			{"kube-proxy", "v1.37.2", "", ""},
-			{"Antrea", "", "its feature gate TopologyAwareHints is false", "remove TopologyAwareHints: false from antrea-agent.conf in ConfigMap antrea-config"},
+			{"Antrea", "v2.5.0", "its feature gate TopologyAwareHints is false", "remove TopologyAwareHints: false from antrea-agent.conf in ConfigMap antrea-config"},
 		}},
 		"kube-router": {
 			sets(daemonSet("kube-router", "kube-router:v2.6.0"), off), service(corev1.ServiceTrafficDistributionPreferClose, nil),
@@ -136,10 +139,37 @@ func TestConsumersIgnoreHints(t *testing.T) {
 				t.Fatalf("%d programs serve: %+v", len(consumers), consumers)
 			}
 			for i, want := range c.want {
-				why, remedy := consumers[i].Ignores(c.service)
+				why, remedy := consumers[i].Ignores(c.service, hints.Kinds{Zones: true})
 				if got := (ignored{consumers[i].Name, consumers[i].Version, why, remedy}); got != want {
 					t.Errorf("got %+v, want %+v", got, want)
 				}
+			}
+		})
+	}
+}
+
+// Some programs read hints of one kind only, or none while an endpoint is in no zone.
+func TestKindsOfHints(t *testing.T) {
+	const nodes, home = "it reads no hints for nodes", "an endpoint is in no zone"
+	plain, marked := service("", nil), service("", map[string]string{newer: v1alpha1.MarkRouted})
+	for name, c := range map[string]struct {
+		settings Settings
+		service  *corev1.Service
+		kinds    hints.Kinds
+		want     string
+	}{
+		"Cilium, for nodes":               {cilium("true"), marked, hints.Kinds{Nodes: true}, nodes},
+		"Cilium, for both":                {cilium("true"), marked, hints.Kinds{Zones: true, Nodes: true}, ""},
+		"Cilium, homeless":                {cilium("true"), marked, hints.Kinds{Zones: true, Homeless: true}, home},
+		"kube-proxy, for nodes":           {sets(daemonSet("kube-proxy", "kube-proxy:v1.34.0")), plain, hints.Kinds{Nodes: true, Homeless: true}, ""},
+		"kube-proxy of old, for nodes":    {sets(daemonSet("kube-proxy", "kube-proxy:v1.33.9")), plain, hints.Kinds{Nodes: true}, nodes},
+		"kube-proxy of old, for zones":    {sets(daemonSet("kube-proxy", "kube-proxy:v1.33.9")), plain, hints.Kinds{Zones: true}, ""},
+		"kube-proxy without its gate":     {sets(daemonSet("kube-proxy", "kube-proxy", "--feature-gates=PreferSameTrafficDistribution=false")), plain, hints.Kinds{Nodes: true}, nodes},
+		"kube-proxy without another gate": {sets(daemonSet("kube-proxy", "kube-proxy", "--feature-gates=PreferSameTrafficDistribution=false,TopologyAwareHints=false")), plain, hints.Kinds{Zones: true}, "its feature gate TopologyAwareHints is false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if why, _ := c.settings.Consumers()[0].Ignores(c.service, c.kinds); why != c.want {
+				t.Errorf("got %q, want %q", why, c.want)
 			}
 		})
 	}

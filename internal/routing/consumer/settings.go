@@ -12,7 +12,7 @@ import (
 // Settings are the traces that programs which serve Services leave in the API. Distributions may run kube-proxy in other
 // ways, so it may be missing.
 type Settings struct {
-	// DaemonSets are those of kube-system, and kube-proxy and calico-node in any namespace.
+	// DaemonSets are those of kube-system, and kube-proxy, calico-node and ovnkube-node in any namespace.
 	DaemonSets []*appsv1.DaemonSet
 	// KubeProxy and Antrea are their settings, nil without any.
 	KubeProxy, Antrea *ProxyConfig
@@ -120,9 +120,12 @@ func eachArgument(set *appsv1.DaemonSet, do func(name, value string, given bool)
 	}
 }
 
-// GatesOff returns the feature gates of kube-proxy that are off, without which it does not follow hints.
+// gateNodes is the feature gate of kube-proxy for hints for nodes.
+const gateNodes = "PreferSameTrafficDistribution"
+
+// GatesOff returns the feature gates of kube-proxy that are off, without which it does not follow all hints.
 func GatesOff(gates map[string]bool) (off []string) {
-	for _, gate := range []string{"PreferSameTrafficDistribution", "ServiceTrafficDistribution", "TopologyAwareHints"} {
+	for _, gate := range []string{"ServiceTrafficDistribution", "TopologyAwareHints", gateNodes} {
 		if on, set := gates[gate]; set && !on {
 			off = append(off, gate)
 		}

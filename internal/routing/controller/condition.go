@@ -61,9 +61,6 @@ func (s *pass) condition(d *routing.Decision) metav1.Condition {
 	case stateHintsLost:
 		return routing.WithHintsLost(d.Condition())
 	case stateNotInForce:
-		if why == "" {
-			return *routing.ConditionOf(s.in.Service)
-		}
 		return routing.WithNotInForce(d.Condition(), why)
 	}
 	return d.Condition()

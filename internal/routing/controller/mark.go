@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,7 +59,7 @@ func (c *ciliumWatch) run(ctx context.Context, q queue) error {
 }
 
 // read reports whether the settings have changed. Without an answer the last ones stay, and so they do when the ConfigMap
-// is first absent: installing Cilium again replaces it.
+// is first absent after an answer: installing Cilium again replaces it.
 func (c *ciliumWatch) read(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, ciliumTimeout)
 	defer cancel()
@@ -67,12 +67,12 @@ func (c *ciliumWatch) read(ctx context.Context) bool {
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "cilium-config"}, found)
 	if client.IgnoreNotFound(err) != nil {
 		if c.failing.Swap(1) == 0 {
-			log.FromContext(ctx).Error(err, "cannot read the ConfigMap cilium-config in kube-system, so Services get no new mark for Cilium")
+			log.FromContext(ctx).Error(err, "cannot read the ConfigMap cilium-config in kube-system, so its last answer counts; before the first one, no Service gets a mark")
 		}
 		return false
 	}
 	c.failing.Store(0)
-	vanished := err != nil && !c.absent
+	vanished := err != nil && !c.absent && c.settings.Load() != nil
 	if c.absent = err != nil; vanished {
 		return false
 	}
@@ -95,24 +95,28 @@ func (s *pass) changeMark(want bool) []shell.Operation {
 	if want == consumer.IsMarked(s.in.Service) {
 		return nil
 	}
-	return []shell.Operation{shell.SetAnnotation(s.in.Service, v1alpha1.AnnotationTopologyMode, map[bool]string{true: v1alpha1.MarkRouted}[want])}
+	value := ""
+	if want {
+		value = v1alpha1.MarkRouted
+	}
+	return []shell.Operation{shell.SetAnnotation(s.in.Service, v1alpha1.AnnotationTopologyMode, value)}
 }
 
 // syncMark sets or removes the mark of a routed Service, with growing delays while that is undone or refused.
 func (s *pass) syncMark(ctx context.Context) error {
-	want, fight := s.wantsMark(), &s.record.mark
+	want, losses := s.wantsMark(), &s.record.mark
 	operations := s.changeMark(want)
 	if len(operations) == 0 {
-		fight.confirm(s.now)
-		s.requeueAfter(fight.untilProof(s.now))
+		losses.confirm(s.now)
+		s.requeueAfter(losses.untilProof(s.now))
 		return nil
 	}
-	if !fight.written.IsZero() && want == s.record.marked {
-		fight.noteLoss(s.now)
-		fight.written = time.Time{}
-		log.FromContext(ctx).Info("the mark of the Service has changed since it was written", "times", fight.Failures, "wait", fight.Wait(s.now).String())
+	if !losses.written.IsZero() && want == s.record.marked {
+		losses.noteLoss(s.now)
+		losses.written = time.Time{}
+		log.FromContext(ctx).Info("the mark of the Service has changed since it was written", "times", losses.Failures, "wait", losses.Wait(s.now).String())
 	}
-	if wait := fight.Wait(s.now); wait > 0 {
+	if wait := losses.Wait(s.now); wait > 0 {
 		s.requeueAfter(wait)
 		return nil
 	}
@@ -120,37 +124,52 @@ func (s *pass) syncMark(ctx context.Context) error {
 	if shell.IsChanged(err) || ctx.Err() != nil {
 		return err
 	}
-	if fight.written, s.record.marked = s.now, want; err != nil { // it is lost at the next sync
+	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+		return err // no other writer has refused it
+	}
+	if losses.written, s.record.marked = s.now, want; err != nil { // it is lost at the next sync
 		s.requeueAfter(firstWait)
-		log.FromContext(ctx).Error(err, "the mark of the Service cannot be written")
+		log.FromContext(ctx).Error(err, "the mark of the Service is refused")
 	}
 	return nil
 }
 
+// Remedies in a condition.
+const (
+	markFought = "another writer removes or refuses it"
+	markUnread = "a program ignored its hints when cilium-config in kube-system was last read; it cannot be read now"
+)
+
 // notInForce returns stateNotInForce and a program that serves the Service without following its hints, if one is known.
-// Until cilium-config is read, the condition of an earlier controller stays, and why is empty.
+// Until cilium-config is read, it repeats the state that an earlier controller reported.
 func (s *pass) notInForce(d *routing.Decision) (state, why string) {
 	cilium, force := s.cilium.settings.Load(), inForce(d, s.in.Service, false)
 	switch {
-	case force == nil || force.Delivery != allocate.DeliveryHints || s.in.Service.Labels[v1alpha1.LabelRouted] != "true" ||
-		!slices.ContainsFunc(force.Families, func(f routing.FamilyDecision) bool { return !f.Outcome.IsBalanced() }):
+	case force == nil || force.Delivery != allocate.DeliveryHints || s.in.Service.Labels[v1alpha1.LabelRouted] != "true":
 		return "", ""
+	case cilium == nil && s.options.MarkServices != MarkNever && routing.NotInForce(s.in.Service):
+		return stateNotInForce, markUnread
 	case cilium == nil:
-		return map[bool]string{true: stateNotInForce}[s.options.MarkServices != MarkNever && routing.NotInForce(s.in.Service)], ""
+		return "", ""
 	}
-	service, note := s.in.Service, ""
-	if s.wantsMark() {
-		// Its mark is on its way, unless another writer keeps removing it.
-		service = &corev1.Service{Spec: corev1.ServiceSpec{TrafficDistribution: service.Spec.TrafficDistribution}}
-		if s.record.mark.isReported() {
-			note = ", which another writer removes or refuses"
-		} else {
-			service.Annotations = map[string]string{v1alpha1.AnnotationTopologyMode: v1alpha1.MarkRouted}
-		}
+	kinds := force.HintKinds()
+	if !kinds.Zones && !kinds.Nodes {
+		return "", ""
+	}
+	wanted := s.in.Service
+	bare := &corev1.Service{Spec: corev1.ServiceSpec{TrafficDistribution: wanted.Spec.TrafficDistribution}}
+	if s.wantsMark() { // which will be written
+		wanted = bare.DeepCopy()
+		wanted.Annotations = map[string]string{v1alpha1.AnnotationTopologyMode: v1alpha1.MarkRouted}
 	}
 	for _, c := range cilium.Consumers() {
-		if why, remedy := c.Ignores(service); why != "" {
-			return stateNotInForce, fmt.Sprintf("%s serves the Service and ignores its hints: %s%s; %s", c.Name, why, note, remedy)
+		why, remedy := c.Ignores(wanted, kinds)
+		if why == "" && s.wantsMark() && s.record.mark.isReported() {
+			why, _ = c.Ignores(bare, kinds)
+			remedy = markFought
+		}
+		if why != "" {
+			return stateNotInForce, fmt.Sprintf("%s serves the Service and ignores its hints: %s; %s", c.Name, why, remedy)
 		}
 	}
 	return "", ""

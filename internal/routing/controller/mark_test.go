@@ -8,8 +8,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
@@ -17,7 +19,7 @@ import (
 const (
 	ignoresAll  = "Cilium serves the Service and ignores its hints: its setting enable-service-topology is not true; set loadBalancer.serviceTopology=true in Cilium's chart. "
 	lacksMark   = "Cilium serves the Service and ignores its hints: the Service lacks the annotation service.kubernetes.io/topology-mode"
-	markRemoved = lacksMark + ", which another writer removes or refuses; "
+	markRemoved = lacksMark + "; " + markFought + ". "
 )
 
 // cilium returns cilium-config of a Cilium in place of kube-proxy.
@@ -40,9 +42,7 @@ func (w *world) restartMarking(mode string) {
 	options.MarkServices = mode
 	w.start(options)
 	if mode != MarkNever {
-		for range 2 { // the first absence does not count
-			w.reconciler.cilium.read(w.t.Context())
-		}
+		w.reconciler.cilium.read(w.t.Context())
 	}
 }
 
@@ -187,7 +187,7 @@ func TestRefusedMark(t *testing.T) {
 	w := markingWorld(t, MarkAuto, preferring("web"), cilium("true"))
 	w.refuse = func(_ client.Object, body string) error {
 		if strings.Contains(body, v1alpha1.MarkRouted) {
-			return errors.New("a policy refuses it")
+			return apierrors.NewForbidden(corev1.Resource("services"), "web", errors.New("a policy refuses it"))
 		}
 		return nil
 	}
@@ -207,6 +207,46 @@ func TestRefusedMark(t *testing.T) {
 	}
 }
 
+// A Service that cannot be written for a moment has no other writer.
+func TestMarkIsLate(t *testing.T) {
+	w := markingWorld(t, MarkAuto, preferring("web"), cilium("true"))
+	broken := true
+	w.refuse = func(_ client.Object, body string) error {
+		if broken && strings.Contains(body, v1alpha1.MarkRouted) {
+			return apierrors.NewInternalError(errors.New("etcd is away"))
+		}
+		return nil
+	}
+	for range 5 {
+		_, err := w.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(preferring("web"))})
+		if w.hints() == twelve && err == nil {
+			t.Error("the mark is missing, and the sync has no error")
+		}
+		w.copyLabel("web")
+		w.clock.SetTime(w.clock.Now().Add(time.Second))
+	}
+	if n := w.recordOfWeb().mark.Failures; n > 0 || w.hints() != twelve {
+		t.Errorf("%d losses, hints %s", n, w.hints())
+	}
+	broken = false
+	w.settle("web")
+	if got := w.condition(); got.Reason != "Allocated" || w.mode() != v1alpha1.MarkRouted {
+		t.Errorf("the mode is %q, the condition %+v", w.mode(), got)
+	}
+}
+
+// A Service that another setting has kept out of force has no other writer either.
+func TestMarkAfterRestart(t *testing.T) {
+	w := markingWorld(t, MarkAuto, preferring("web"), cilium(""))
+	w.settle("web")
+	w.update(cilium("true"))
+	w.restartMarking(MarkAuto)
+	w.settle("web")
+	if got := w.condition(); got.Reason != "Allocated" || w.mode() != v1alpha1.MarkRouted {
+		t.Errorf("the mode is %q, the condition %+v", w.mode(), got)
+	}
+}
+
 // A controller that cannot read cilium-config yet does not call a plan in force that was not.
 func TestNotInForceStaysUntilRead(t *testing.T) {
 	w := markingWorld(t, MarkAuto, preferring("web"), cilium(""))
@@ -214,7 +254,7 @@ func TestNotInForceStaysUntilRead(t *testing.T) {
 	before := w.condition()
 	w.start(testOptions())
 	w.settle("web")
-	if got := w.condition(); *got != *before || before.Reason != "Allocated,NotInForce" {
+	if got := w.condition(); got.Reason != before.Reason || !strings.HasPrefix(got.Message, markUnread+". ") {
 		t.Errorf("condition %+v, before %+v", got, before)
 	}
 	if got := w.reconciler.memory.reports[client.ObjectKeyFromObject(w.service("web"))].state; got != stateNotInForce {

@@ -63,7 +63,7 @@ func newMetrics(m *memory, cilium *ciliumWatch, top int) *metrics {
 			Name: "vicinity_routing_replans_total",
 			Help: "Plans that were replaced by a better one although they could be kept.",
 		}),
-		unknown: shell.NewGauge("vicinity_routing_cilium_unknown", "1 if the ConfigMap cilium-config in kube-system could not be read, so that no new Service gets a mark.",
+		unknown: shell.NewGauge("vicinity_routing_cilium_unknown", "1 if the ConfigMap cilium-config in kube-system could not be read, so that its last answer counts; before the first one, no Service gets a mark.",
 			func() int { return int(cilium.failing.Load()) }),
 		services: newServiceCollector(m, top),
 	}

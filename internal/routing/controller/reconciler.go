@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -114,7 +115,7 @@ func (s *pass) run(ctx context.Context, service *corev1.Service) error {
 	if s.record.uid = service.UID; fresh && routing.LostHints(service) {
 		s.record.backoff.Failures = reportedLosses
 	}
-	if fresh && routing.NotInForce(service) && s.wantsMark() && !consumer.IsMarked(service) {
+	if condition := routing.ConditionOf(service); fresh && condition != nil && strings.Contains(condition.Message, markFought) {
 		s.record.mark.Failures = reportedLosses
 	}
 	if shell.Behind(service, s.record.service) {

@@ -30,6 +30,12 @@ type Plan struct {
 	homes map[string]string
 }
 
+// Kinds are the kinds of hints of a Service. Homeless says that an endpoint is in no zone.
+type Kinds struct{ Zones, Nodes, Homeless bool }
+
+// Kinds returns the kinds of hints of the plan.
+func (p *Plan) Kinds() Kinds { return Kinds{Zones: p.own || len(p.zones) > 0, Nodes: len(p.nodes) > 0} }
+
 // Plans are the plans of the address families of a Service. Slices of other families stay unchanged.
 type Plans map[corev1.IPFamily]*Plan
 
