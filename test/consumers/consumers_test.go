@@ -372,7 +372,7 @@ func TestConsumers(t *testing.T) {
 			} else {
 				cells = append(cells, without+" / "+with)
 			}
-			if with == yes {
+			if with == yes || with == notKnown && !want.hintsNodes {
 				continue
 			}
 			about, reason := c.reason(p, want)
@@ -405,6 +405,8 @@ func (c consumer) readAnswer(p plan, want wanted) string {
 		return no
 	case want.hintsNodes:
 		return c.nodes
+	case c.zones == yes && (p.name == noZone || p.distribution != ""):
+		return notKnown
 	}
 	return c.zones
 }
