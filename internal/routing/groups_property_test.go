@@ -205,6 +205,16 @@ func (s *groupScene) isAnyReady(addresses map[string]bool) bool {
 	return slices.ContainsFunc(s.endpoints, func(e *sceneEndpoint) bool { return e.ready && addresses[e.address] })
 }
 
+// isAnyCalledReady reports whether a group calls an address ready.
+func (s *groupScene) isAnyCalledReady(addresses map[string]bool) bool {
+	for _, g := range s.groups {
+		if slices.ContainsFunc(g.Spec.Endpoints, func(e v1alpha1.GroupEndpoint) bool { return !e.NotReady && addresses[e.Address] }) {
+			return true
+		}
+	}
+	return false
+}
+
 // isAnyReadyInPlace reports whether an address is ready and has not moved. A moved endpoint counts as another one.
 func (s *groupScene) isAnyReadyInPlace(addresses map[string]bool) bool {
 	return slices.ContainsFunc(s.endpoints, func(e *sceneEndpoint) bool {
@@ -249,7 +259,7 @@ func (s *groupScene) checkSteps(d Decision) {
 	final.settle(d, GroupState{})
 	s.checkSettled(final, d)
 	readers := s.readers()
-	type need struct{ tiered, seen, ready bool }
+	type need struct{ tiered, seen, ready, claimed bool }
 	needs := make([]need, len(readers))
 	for i, r := range readers {
 		before, after := r.used(s.groups, true), r.used(final.groups, true)
@@ -258,6 +268,8 @@ func (s *groupScene) checkSteps(d Decision) {
 			tiered: s.isAnyReadyInPlace(before) && s.isAnyReadyInPlace(after),
 			seen:   len(zoneBefore) > 0 && len(zoneAfter) > 0,
 			ready:  s.isAnyReadyInPlace(zoneBefore) && s.isAnyReadyInPlace(zoneAfter),
+			// The endpoint before may be gone. Without it, the zone refuses its clients.
+			claimed: s.isAnyCalledReady(zoneBefore) && s.isAnyReady(zoneAfter),
 		}
 	}
 	begin := s.text()
@@ -268,6 +280,9 @@ func (s *groupScene) checkSteps(d Decision) {
 			}
 			if needs[i].ready && !s.isAnyReady(r.used(s.groups, false)) {
 				s.t.Fatalf("%v has nothing ready for port %s; from\n%snow\n%slater\n%s", r.labels, r.port, begin, s.text(), final.text())
+			}
+			if needs[i].claimed && r.port == "http" && !s.isAnyCalledReady(r.used(s.groups, false)) {
+				s.t.Fatalf("%v has nothing that groups call ready for port %s; from\n%snow\n%slater\n%s", r.labels, r.port, begin, s.text(), final.text())
 			}
 			// A removed endpoint may hide farther ones until its group is written.
 			if needs[i].tiered && len(r.used(s.groups, true)) == 0 {

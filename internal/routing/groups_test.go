@@ -282,28 +282,6 @@ func TestGroupsHoldRemovedEndpoints(t *testing.T) {
 	w.expectGroups(t, "IPv4 a1 -> a b", "IPv4 b2 -> a b")
 }
 
-// A zone that loses its last ready endpoint in one group keeps it until the group with the next one is written.
-func TestGroupsKeepTheLastReadyEndpoint(t *testing.T) {
-	for _, states := range [][3]string{{"a a!", "a- a", "terminating"}, {"a! a", "a a-", "terminating"}, {"a a!", "a! a", "not ready"}} {
-		w := groupedWorld(t, map[string]int{"a": 1}, slicesOf(states[0]))
-		w.in.Settings.GroupSize = 1
-		w.settle(w.decide(), GroupState{})
-		if len(w.groups) != 2 {
-			t.Fatalf("groups of one endpoint:\n%s", w.text())
-		}
-		w.in.Slices = slicesOf(states[1])
-		w.watch = func() {
-			for _, g := range w.groups {
-				if !g.Spec.Endpoints[0].NotReady {
-					return
-				}
-			}
-			t.Errorf("from %s to %s, %s: no endpoint is ready meanwhile:\n%s", states[0], states[1], states[2], w.text())
-		}
-		w.settle(w.decide(), GroupState{})
-	}
-}
-
 func TestGroupPorts(t *testing.T) {
 	eps := slicesOf("a b", "c")
 	eps[1].Ports = []discoveryv1.EndpointPort{
