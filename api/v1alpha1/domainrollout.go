@@ -189,7 +189,7 @@ const (
 type RolloutWaves struct {
 	// type is Fixed, the default, for waves of one size, Exponential for waves
 	// of 1, 2, 4, ... domains, whose size doubles as domains prove healthy, or
-	// All for one wave of all domains.
+	// All for one wave of all domains. A wave has at most 500 domains.
 	//
 	// +optional
 	Type WaveType `json:"type,omitempty"`

@@ -52,7 +52,7 @@ type Budget struct {
 	Name string // namespace/name
 	// Keys are the node labels whose values name the domains. Only sentences use them.
 	Keys []string
-	// Free lists the domains that the term leaves out while MaxUnavailable is 0: they are emptied one after another. Only sentences use it.
+	// Free lists the domains that NotIn leaves out while MaxUnavailable is 0: they are emptied one after another. Only sentences use it.
 	Free []string
 	// Advances means that "vicinity budget advance" can free another domain.
 	Advances bool

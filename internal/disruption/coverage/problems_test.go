@@ -60,6 +60,12 @@ func TestProblems(t *testing.T) {
 		},
 		{"no zone is free", in("a", "b").budget(frees("typo")), metav1.ConditionFalse, ReasonBlocked, "spec.maxUnavailable is 0, so no healthy pod can ever be evicted."},
 		{
+			"a zone is only not chosen", in("a", "b", "c").budget(func(s *spec) {
+				s.MaxUnavailable, s.NodeSelectorTerm = amount("0"), expressions(zone+" In a,b; "+zone+" Exists")
+			}),
+			metav1.ConditionFalse, ReasonBlocked, "spec.maxUnavailable is 0, so no healthy pod can ever be evicted.",
+		},
+		{
 			"no node has the key", in("a", "b").pods(nil, "a-1").budget(func(s *spec) { s.NodeSelectorTerm = expressions("example.com/rack Exists") }), metav1.ConditionFalse, ReasonNoNodes,
 			"spec.nodeSelectorTerm matches none of the 4 nodes, so no pod is covered. 4 nodes are without the label example.com/rack. 1 pod is not covered, because the nodes lack the label example.com/rack: a-1.",
 		},

@@ -99,8 +99,7 @@ func (t *Term) exclusions() (keys []string) {
 	return keys
 }
 
-// LeftOut lists the domains of nodes that an expression about a key leaves out. A term without keys leaves out the values of its
-// expressions with NotIn.
+// LeftOut lists the domains of nodes that an expression with NotIn about a key leaves out. In a term without keys, NotIn names the keys.
 func (t *Term) LeftOut(nodes iter.Seq[*corev1.Node]) []string {
 	keys := t.keys
 	if len(keys) == 0 {
@@ -110,7 +109,9 @@ func (t *Term) LeftOut(nodes iter.Seq[*corev1.Node]) []string {
 	for node := range nodes {
 		of := nodeLabels(node.Labels)
 		isIn := !slices.ContainsFunc(keys, func(key string) bool { return !of.Has(key) })
-		if isIn && slices.ContainsFunc(t.requirements, func(r labels.Requirement) bool { return slices.Contains(keys, r.Key()) && !r.Matches(of) }) {
+		if isIn && slices.ContainsFunc(t.requirements, func(r labels.Requirement) bool {
+			return r.Operator() == selection.NotIn && slices.Contains(keys, r.Key()) && !r.Matches(of)
+		}) {
 			found[of.domain(keys)] = true
 		}
 	}

@@ -58,7 +58,8 @@ func Guard(object client.Object) Operation {
 	return Test("/metadata/resourceVersion", object.GetResourceVersion())
 }
 
-// SetLabel sets a label, or removes an existing one if the value is empty.
+// SetLabel sets a label, or removes an existing one if the value is empty. A patch may set only one label this way: on an object without
+// labels, a second one would replace the first.
 func SetLabel(object client.Object, label, value string) Operation {
 	return set("labels", object.GetLabels(), label, value)
 }

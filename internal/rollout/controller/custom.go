@@ -14,6 +14,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
@@ -46,6 +47,8 @@ func (r *reconciler) readCustom(ctx context.Context, d *v1alpha1.DomainRollout) 
 		t.problem = &problem{reasonForbidden, fmt.Sprintf("%v. Create a ClusterRole with this right and the label %s: \"true\"", err, v1alpha1.LabelAggregate)}
 	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
 		t.problem = &problem{reasonKind, fmt.Sprintf("%s %s has no subresource scale, so the number of its pods is unknown; add the subresource to its CustomResourceDefinition", ref.Kind, ref.Name)}
+	case apierrors.IsInternalError(err) && w.GetUID() != "": // the object exists
+		t.problem = &problem{reasonKind, fmt.Sprintf("the subresource scale of %s %s fails, so the number of its pods is unknown: %s; set its number of replicas", ref.Kind, ref.Name, plaintext.Of(err.Error()))}
 	case err != nil:
 		return nil, fmt.Errorf("reading %s %s/%s: %w", ref.Kind, d.Namespace, ref.Name, err)
 	default:
@@ -72,7 +75,7 @@ func checkCustom(ref v1alpha1.RolloutTarget, w *unstructured.Unstructured) *prob
 	case nil, int64(0), "0", "0%":
 		return nil
 	default:
-		return &problem{reasonStrategy, fmt.Sprintf("spec.updateStrategy.partition of %s %s is %v, so it replaces evicted pods by pods of the old revision; set it to 0", ref.Kind, ref.Name, partition)}
+		return &problem{reasonStrategy, fmt.Sprintf("spec.updateStrategy.partition of %s %s is %s, so it replaces evicted pods by pods of the old revision; set it to 0", ref.Kind, ref.Name, plaintext.Of(fmt.Sprint(partition)))}
 	}
 }
 

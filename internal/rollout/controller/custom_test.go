@@ -25,7 +25,7 @@ import (
 
 const kruise = "apps.kruise.io/v1alpha1"
 
-// readScale serves the subresource scale of objects with spec.replicas.
+// readScale serves the subresource scale of objects. Without spec.replicas it fails as Kubernetes does.
 func readScale(object, scale client.Object) error {
 	of, isAny := object.(*unstructured.Unstructured)
 	into, isAlso := scale.(*unstructured.Unstructured)
@@ -34,7 +34,7 @@ func readScale(object, scale client.Object) error {
 	}
 	replicas, found, err := unstructured.NestedInt64(of.Object, "spec", "replicas")
 	if err != nil || !found {
-		return errors.Join(err, apierrors.NewNotFound(schema.GroupResource{Resource: "clonesets/scale"}, of.GetName()))
+		return errors.Join(err, apierrors.NewInternalError(errors.New(`the spec replicas field ".spec.replicas" does not exist`)))
 	}
 	into.Object = map[string]any{"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": map[string]any{"replicas": replicas}}
 	return nil
@@ -100,9 +100,14 @@ func TestCustomWorkloadsKeepTheContract(t *testing.T) {
 		{"it replaces pods itself", func(_ *world, spec map[string]any) { spec["updateStrategy"] = map[string]any{"type": "ReCreate"} }, reasonNotOnDelete, "spec.updateStrategy.paused to true"},
 		{"no strategy", func(_ *world, spec map[string]any) { delete(spec, "updateStrategy") }, reasonNotOnDelete, "spec.updateStrategy.type to OnDelete"},
 		{"a partition", func(_ *world, spec map[string]any) {
-			spec["updateStrategy"] = map[string]any{"paused": true, "partition": "50%"}
-		}, reasonStrategy, "partition of CloneSet db is 50%"},
-		{"no scale", func(_ *world, spec map[string]any) { delete(spec, "replicas") }, reasonKind, "has no subresource scale"},
+			spec["updateStrategy"] = map[string]any{"paused": true, "partition": "50%\x1b[2J"}
+		}, reasonStrategy, "partition of CloneSet db is 50%\uFFFD[2J, so"},
+		{"no scale", func(w *world, _ map[string]any) {
+			w.r.client = interceptor.NewClient(w.client, interceptor.Funcs{SubResourceGet: func(context.Context, client.Client, string, client.Object, client.Object, ...client.SubResourceGetOption) error {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "clonesets/scale"}, "db")
+			}})
+		}, reasonKind, "has no subresource scale"},
+		{"no replicas", func(_ *world, spec map[string]any) { delete(spec, "replicas") }, reasonKind, `the spec replicas field ".spec.replicas" does not exist`},
 		{"a kind that is not served", func(w *world, _ map[string]any) {
 			w.r.live = refusing(w, &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "apps.kruise.io", Kind: "CloneSet"}})
 		}, reasonKind, "the cluster serves no CloneSet of " + kruise},

@@ -164,7 +164,7 @@ func TestReleasesInOrder(t *testing.T) {
 	if !isMarked(old) || isMarked(w.pod("old-0")) || len(w.reserved) == 0 || w.reserved[0] != "old-1" || !slices.Contains(w.held, "old-1") {
 		t.Errorf("old-1 has the annotations %v; reserved are %v, and held %v", old.Annotations, w.reserved, w.held)
 	}
-	if isHeld(come) || come.Spec.NodeSelector[corev1.LabelTopologyZone] != "a" || come.Annotations[v1alpha1.AnnotationReleasedFor] != "old-1" || !isHeld(w.pod("new-1")) {
+	if isHeld(come) || come.Spec.NodeSelector[corev1.LabelTopologyZone] != "a" || come.Annotations[v1alpha1.AnnotationReleasedFor] != "old-1" || releasedAt(come).IsZero() || !isHeld(w.pod("new-1")) {
 		t.Errorf("new-0 is %+v, %v", come.Spec, come.Annotations)
 	}
 	// If the Deployment deletes an unready pod instead, the next pod is released for the same old one.

@@ -488,15 +488,12 @@ func (r *reconciler) writeCost(ctx context.Context, pod *corev1.Pod, cost *strin
 // release lets a held pod, which was read live, be scheduled.
 func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one release) error {
 	pod := one.DeepCopy()
-	operations := []shell.Operation{shell.Guard(pod), removeGate(gateIn(pod.Spec.SchedulingGates))}
-	if pod.Annotations == nil {
-		pod.Annotations = map[string]string{}
-		operations = append(operations, shell.Add("/metadata/annotations", pod.Annotations))
-	}
-	released := r.clock.Now().UTC().Format(time.RFC3339)
-	operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedAt, released))
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, v1alpha1.AnnotationReleasedAt, r.clock.Now().UTC().Format(time.RFC3339))
 	if one.slot != "" {
-		operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedFor, one.slot))
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, v1alpha1.AnnotationReleasedFor, one.slot)
+	}
+	operations := []shell.Operation{
+		shell.Guard(pod), removeGate(gateIn(pod.Spec.SchedulingGates)), shell.Add("/metadata/annotations", pod.Annotations),
 	}
 	isPlaced, err := r.hasNodeFor(ctx, d.Spec.TopologyKey, one.domain, pod)
 	if err != nil {

@@ -12,7 +12,8 @@
 //     a reservation that is given up. If other pods would go even with the marks, none may go. A cost of
 //     another owner stays: then another pod may go.
 //   - A workload of another kind is asked about by its subresource scale. All its reserved pods get the cost. If another object controls
-//     its pods, none may go, unless that is a ReplicaSet, a StatefulSet or a Deployment: those are asked about themselves.
+//     its pods, none may go, unless that is a ReplicaSet, a StatefulSet or a Deployment: those are asked about themselves. A Scale
+//     without a selector does not show pods of other controllers, so only the workload's own pods count.
 //   - A Deployment lets its only ReplicaSet choose. During a rolling update several have pods, and the pods to go are unknown, so none
 //     may go.
 //
@@ -184,7 +185,7 @@ func (p *Pacer) leavingOf(ctx context.Context, q Question) (leaving, error) {
 	}
 	l.refusal = p.stillGoing(pods)
 	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return !isActive(pod) })
-	if q.Workload.Kind == Scale && l.refusal == "" && len(pods) < int(q.Workload.Replicas) {
+	if q.Workload.Kind == Scale && l.refusal == "" && !l.selector.Empty() && len(pods) < int(q.Workload.Replicas) {
 		if l.refusal, err = p.between(ctx, l, len(pods), others); err != nil {
 			return l, err
 		}

@@ -154,6 +154,11 @@ func workloadOf(kind Kind, replicas int32) Workload {
 	return Of(object)
 }
 
+func withoutSelector(scale Workload) Workload {
+	scale.pods = ""
+	return scale
+}
+
 func TestAsk(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind     Kind
@@ -246,6 +251,10 @@ func TestAsk(t *testing.T) {
 		"a missing pod of another kind, beside a job's": {
 			kind: Scale, pods: []*corev1.Pod{podOf(Scale, 0), podOf(Scale, 1, of("batch/v1", "Job"))}, forecast: 9,
 			question: Question{Workload: workloadOf(Scale, 2), Wanted: 0}, want: 0, reserved: []string{"web-0"},
+		},
+		"another kind without a selector": {
+			kind: Scale, pods: []*corev1.Pod{podOf(Scale, 0), podOf(Scale, 1), podOf(Scale, 2, of("example.com/v1", "CacheSet"))}, forecast: 9,
+			question: Question{Workload: withoutSelector(workloadOf(Scale, 3)), Wanted: 1}, want: 1, reserved: []string{"?"}, costs: map[string]string{"?": "-1"},
 		},
 		"another owner sets a cost meanwhile": {
 			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1), podOf(ReplicaSet, 2)}, forecast: 1, conflict: true,

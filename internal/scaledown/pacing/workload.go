@@ -117,13 +117,14 @@ func ReadMode(ctx context.Context, namespaces client.Reader, w Workload) (string
 }
 
 // Mode returns how the scale-downs of a workload are bounded: v1alpha1.PaceDeny, PaceClamp, or empty for not at all. Any other value
-// denies, so that the mistake is noticed. The labels are those of the workload's namespace.
+// denies, so that the mistake is noticed. The labels are those of the workload's namespace. Annotations of a Scale do not count: the user
+// who writes it chooses them, and the workload never has them.
 func (w Workload) Mode(namespace map[string]string) string {
 	mode, labelled := namespace[v1alpha1.PaceScaleDown]
 	if !labelled || w.OfDeployment() {
 		return ""
 	}
-	if own, annotated := w.Object.GetAnnotations()[v1alpha1.PaceScaleDown]; annotated {
+	if own, annotated := w.Object.GetAnnotations()[v1alpha1.PaceScaleDown]; annotated && w.Kind != Scale {
 		mode = own
 	} else if mode == v1alpha1.PaceAnnotated {
 		return ""

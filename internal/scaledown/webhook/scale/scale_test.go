@@ -130,6 +130,7 @@ func TestScaleDownsOfOtherKinds(t *testing.T) {
 	for name, test := range map[string]struct {
 		mode              string
 		replicas, allowed int32
+		annotations       map[string]string // of the written Scale
 		denial, patch     string
 		warning           string
 	}{
@@ -138,17 +139,18 @@ func TestScaleDownsOfOtherKinds(t *testing.T) {
 		"clamped":          {mode: v1alpha1.PaceClamp, replicas: 3, allowed: 7, patch: `[{"op":"add","path":"/spec/replicas","value":7}]`, warning: "Scale shop/db may become 7 now, asked for 3; ask again to continue. The budget is used up."},
 		"clamped, all go":  {mode: v1alpha1.PaceClamp, replicas: 3, allowed: 3},
 		"annotated ones":   {mode: v1alpha1.PaceAnnotated, replicas: 3, allowed: 8},
+		"annotations":      {mode: v1alpha1.PaceDeny, replicas: 3, allowed: 8, annotations: map[string]string{v1alpha1.PaceScaleDown: ""}, denial: "Scale shop/db may become 8 now, asked for 3. The budget is used up."},
 		"a larger number":  {mode: v1alpha1.PaceClamp, replicas: 12, allowed: 8},
 		"without the mode": {replicas: 3, allowed: 8},
 	} {
-		scale := func(replicas int32) []byte {
+		scale := func(replicas int32, annotations map[string]string) []byte {
 			return text(t, &autoscalingv1.Scale{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "clones"}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas}, Status: autoscalingv1.ScaleStatus{Selector: "app=db"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "clones", Annotations: annotations}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas}, Status: autoscalingv1.ScaleStatus{Selector: "app=db"},
 			})
 		}
 		asks, namespaces := &allowing{replicas: test.allowed}, fake.NewClientBuilder().WithObjects(paced(test.mode)).Build()
 		j := judge{kind: pacing.Scale, user: user, pacer: asks, namespaces: namespaces}
-		verdict, err := j.judge(t.Context(), &admission.Request{Operation: "UPDATE", Namespace: "shop", Name: "db", SubResource: "scale", User: "alice"}, scale(test.replicas), scale(9))
+		verdict, err := j.judge(t.Context(), &admission.Request{Operation: "UPDATE", Namespace: "shop", Name: "db", SubResource: "scale", User: "alice"}, scale(test.replicas, test.annotations), scale(9, nil))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
