@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/internal/names/corefile"
 	"vicinity.dev/vicinity/internal/names/location"
@@ -107,7 +108,7 @@ func (d *dnsServer) enable(ctx context.Context) error {
 	switch {
 	case failed != nil:
 	case ranBefore:
-		failed = d.change(back, record, "enabled", image)
+		failed = d.change(back, func() (any, any, string) { return record, "enabled", image })
 	default:
 		failed = d.disable(back)
 	}
@@ -128,7 +129,7 @@ func (d *dnsServer) disable(ctx context.Context) error {
 		return d.byHand()
 	}
 	d.page.printf("%s has nothing to give back\n", d.title())
-	return d.page.err
+	return d.run(ctx, []dnsStep{d.deleteRights()}) // an installer may have replaced the records, and not the rights
 }
 
 // byHand is the error for a Corefile with the plugin, which enable did not add.
@@ -194,7 +195,8 @@ func addOnOwner(object metav1.Object) string {
 	return ""
 }
 
-// findImage completes the image by the last enable, or by the controller's registry and version.
+// findImage completes the image by the last enable, or by the controller's registry and version. Every user who may write a
+// Deployment can set the controller's labels, so only the namespace that the webhooks call counts.
 func (d *dnsServer) findImage(ctx context.Context) error {
 	if d.image == "" && d.before != nil {
 		d.image = d.before.With
@@ -202,17 +204,18 @@ func (d *dnsServer) findImage(ctx context.Context) error {
 	if d.image != "" {
 		return nil
 	}
+	webhooks, failed := d.webhookConfigurations(ctx)
 	controllers, err := listAll[appsv1.Deployment](ctx, d.typed.AppsV1().Deployments(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: routingflags.ControllerSelector})
 	for _, controller := range controllers {
 		for _, container := range controller.Spec.Template.Spec.Containers {
 			registry, _, found := strings.Cut(container.Image, "vicinity-controller")
-			if version := controller.Labels["app.kubernetes.io/version"]; found && version != "" {
+			if version := controller.Labels["app.kubernetes.io/version"]; found && version != "" && controller.Namespace == inspect.WebhookNamespace(webhooks) {
 				d.image = registry + "vicinity-dns:" + version
 				return nil
 			}
 		}
 	}
-	return cmp.Or(d.explained("finding the image of vicinity-controller", err), errors.New("no image named vicinity-controller runs, which would tell that of vicinity-dns: give --image"))
+	return cmp.Or(d.explained("finding the image of vicinity-controller", cmp.Or(failed, err)), errors.New("no webhook of Vicinity calls a namespace with an image named vicinity-controller, which would tell that of vicinity-dns: give --image"))
 }
 
 // checkClients fails if pods are located neither by ranges of nodes nor by PodLocators.

@@ -12,8 +12,10 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
@@ -31,7 +33,7 @@ const (
 	ownedFile    = ".:53 {\n    errors\n    # not changed\n    kubernetes cluster.local in-addr.arpa {\n        ttl 30\n    }\n    forward . /etc/resolv.conf\n}\n"
 )
 
-// namedWorld is a cluster with CoreDNS.
+// namedWorld is a cluster with CoreDNS, vicinity-controller, and a tenant's Deployment with the controller's labels.
 type namedWorld struct {
 	*fakeCluster
 	t *testing.T
@@ -67,7 +69,14 @@ func newNamedWorld(t *testing.T, change ...func(*appsv1.Deployment, *corev1.Conf
 	node.Spec.PodCIDRs = []string{"10.1.0.0/24"}
 	service := aService("default", "kubernetes", nil)
 	service.Spec.ClusterIPs = []string{"10.96.0.1", "fd00::1"}
-	objects := []runtime.Object{server, config, controller, node, service}
+	tenants := controller.DeepCopy()
+	tenants.Namespace, tenants.Spec.Template.Spec.Containers[0].Image = "a-tenant", "evil.example/vicinity-controller:1"
+	objects := []runtime.Object{server, config, tenants, controller, node, service, &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "vicinity", Labels: map[string]string{"app.kubernetes.io/part-of": "vicinity"}},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{ClientConfig: admissionregistrationv1.WebhookClientConfig{
+			Service: &admissionregistrationv1.ServiceReference{Namespace: "vicinity-system", Name: "vicinity-webhook"},
+		}}},
+	}}
 	for _, name := range []string{"coredns-1", "coredns-2"} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, Labels: labels}, Spec: corev1.PodSpec{NodeName: "node-a"}}
 		pod.Status = corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.1.0.9"}}, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
@@ -144,7 +153,7 @@ func (w *namedWorld) state() (*appsv1.Deployment, *corev1.ConfigMap) {
 	return server, config
 }
 
-// text returns the state byte for byte, with the names of the ClusterRoles.
+// text returns the state byte for byte, with the number of ClusterRoles and ClusterRoleBindings.
 func (w *namedWorld) text() string {
 	w.t.Helper()
 	server, config := w.state()
@@ -350,6 +359,78 @@ func TestDNSKeepsLaterChanges(t *testing.T) {
 		if w.mustDNS("disable"); server.Annotations[v1alpha1.AnnotationDNSBefore] != "" {
 			t.Error("the record is left")
 		}
+	})
+}
+
+// An installer can write while enable and disable run. Its image wins, and enable records it.
+func TestDNSDuringUpgrades(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNamedWorld(t, func(d *appsv1.Deployment, _ *corev1.ConfigMap) { d.ResourceVersion = "1" })
+		deployments, upgrade := appsv1.SchemeGroupVersion.WithResource("deployments"), ""
+		w.typed.PrependReactor("patch", "deployments", func(action kubetesting.Action) (bool, runtime.Object, error) {
+			found, err := w.typed.Tracker().Get(deployments, "kube-system", "coredns")
+			if err != nil {
+				return true, nil, err
+			}
+			server := found.(*appsv1.Deployment).DeepCopy()
+			if upgrade != "" {
+				server.Spec.Template.Spec.Containers[0].Image, server.ResourceVersion, upgrade = upgrade, upgrade, ""
+				if err := w.typed.Tracker().Update(deployments, server, "kube-system"); err != nil {
+					return true, nil, err
+				}
+			}
+			var patch metav1.PartialObjectMetadata
+			err = json.Unmarshal(action.(kubetesting.PatchAction).GetPatch(), &patch)
+			if err == nil && patch.ResourceVersion != "" && patch.ResourceVersion != server.ResourceVersion {
+				err = apierrors.NewConflict(deployments.GroupResource(), "coredns", errors.New("it has changed"))
+			}
+			return err != nil, nil, err
+		})
+		for _, test := range []struct{ verb, upgrade string }{{"enable", "coredns:v1.14.0"}, {"disable", ""}, {"enable", ""}, {"disable", "coredns:v1.15.0"}} {
+			upgrade = test.upgrade
+			w.mustDNS(test.verb)
+			server, _ := w.state()
+			want := map[string]string{"enable": ownDNSImage, "disable": cmp.Or(test.upgrade, "coredns:v1.14.0")}[test.verb]
+			if got := server.Spec.Template.Spec.Containers[0].Image; got != want {
+				t.Errorf("after %v the image is %s, want %s", test, got, want)
+			}
+		}
+	})
+}
+
+// Each DNS server of a cluster has its own rights. Disable deletes them also after an installer has replaced all records.
+func TestDNSRights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNamedWorld(t)
+		before := w.text()
+		server, config := w.state()
+		inEdge := []metav1.Object{server.DeepCopy(), config.DeepCopy()}
+		pods, err := w.typed.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range pods.Items {
+			inEdge = append(inEdge, &pods.Items[i])
+		}
+		for _, object := range inEdge {
+			object.SetNamespace("edge")
+			if err := w.typed.Tracker().Add(object.(runtime.Object)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.mustDNS("enable")
+		enabled := w.text()
+		w.mustDNS("enable", "-n", "edge")
+		w.mustDNS("disable", "-n", "edge")
+		w.expect(enabled, "after enable and disable of another server")
+
+		tracker := w.typed.Tracker()
+		err = cmp.Or(tracker.Update(appsv1.SchemeGroupVersion.WithResource("deployments"), server, "kube-system"), tracker.Update(corev1.SchemeGroupVersion.WithResource("configmaps"), config, "kube-system"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.mustDNS("disable")
+		w.expect(before, "after an installer and disable")
 	})
 }
 

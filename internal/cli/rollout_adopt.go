@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,10 +71,17 @@ func (f *adoptFlags) run(ctx context.Context, s command.Streams, reach connector
 	if len(workloads) == 0 {
 		fmt.Fprintf(s.Err, "no StatefulSet, DaemonSet or Deployment is in %s\n", where(r.namespace))
 	}
+	exists := map[v1alpha1.RolloutTarget]bool{}
+	for _, w := range workloads {
+		exists[v1alpha1.RolloutTarget{Kind: w.GetKind(), Name: w.GetName()}] = true
+	}
 	for _, d := range a.existing {
-		// A killed run leaves it. A younger one may be that of a run elsewhere.
-		if isProbe(d) && r.now.Sub(d.CreationTimestamp.Time) > 2*adoptReads*rolloutInterval {
-			if err := a.take(ctx, a.deletion(d.Name)); err != nil {
+		// A killed run leaves a probe. A younger one may be that of a run elsewhere.
+		isLeft := isProbe(d) && r.now.Sub(d.CreationTimestamp.Time) > 2*adoptReads*rolloutInterval
+		target := rollouts.Normal(d.Spec.TargetRef)
+		isOrphan := f.undo && len(args) == 0 && isMade(d) && !isProbe(d) && !rollouts.IsCustom(target) && !exists[target]
+		if isLeft || isOrphan {
+			if err := a.takeAll(ctx, a.deletion(d.Name)); err != nil {
 				return err
 			}
 		}
@@ -84,13 +92,11 @@ func (f *adoptFlags) run(ctx context.Context, s command.Streams, reach connector
 		if refusal != "" {
 			fmt.Fprintf(printable{s.Err}, "skipped: %s: %s\n", objectTitle(w), refusal)
 		}
-		for _, step := range steps {
-			if err := a.take(ctx, step); err != nil {
-				return err
-			}
+		if err := a.takeAll(ctx, steps...); err != nil {
+			return err
 		}
 	}
-	return nil
+	return errors.Join(append(a.failures, a.page.err)...)
 }
 
 type adopter struct {
@@ -100,6 +106,7 @@ type adopter struct {
 	existing []*v1alpha1.DomainRollout // and planned ones
 	// hasController says that a controller has read a new DomainRollout.
 	hasController bool
+	failures      []error // of workloads
 }
 
 // adoptStep is a write. The order of steps lets a workload need a DomainRollout only while it has one.
@@ -108,6 +115,27 @@ type adoptStep struct {
 	object      map[string]any // to print, nil for a deletion
 	notes       []string
 	write       func(context.Context) error
+}
+
+// takeAll takes the steps for a workload up to one that the cluster refuses, and keeps that failure. It returns errors that end
+// the command.
+func (a *adopter) takeAll(ctx context.Context, steps ...adoptStep) error {
+	for i, step := range steps {
+		switch err := a.take(ctx, step); {
+		case err == nil:
+		case !a.apply || !a.undo && !a.hasController || ctx.Err() != nil || a.page.err != nil:
+			return errors.Join(append(a.failures, err)...)
+		case step.verb != "change" || !apierrors.IsNotFound(err):
+			a.failures = append(a.failures, err)
+			return nil
+		default:
+			a.page.printf("%s: skipped, because it was deleted\n", step.title)
+			if i > 0 { // its DomainRollout is new
+				return a.takeAll(ctx, a.deletion(a.existing[len(a.existing)-1].Name))
+			}
+		}
+	}
+	return nil
 }
 
 // take prints a step, and writes it with --apply.

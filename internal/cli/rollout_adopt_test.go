@@ -5,12 +5,14 @@ import (
 	"errors"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -182,15 +184,58 @@ func TestRolloutAdopt(t *testing.T) {
 					return false, nil, nil
 				}
 				left--
-				return left == -1, nil, errors.New("the program ends")
+				return left < 0, nil, errors.New("the program ends")
 			})
 			if code, _, stderr := c.run(t.Context(), append([]string{"rollout", "adopt"}, run.args...)...); code != 1 {
 				t.Fatalf("%v, ended before write %d: exit code %d: %s", run.args, writes, code, stderr)
 			}
+			left = 100
 			c.adopts(t, run.args...)
 			if state := c.adoptedState(t); !reflect.DeepEqual(state, run.ended) {
 				t.Errorf("%v, ended before write %d: it is\n%v\nwant\n%v", run.args, writes, state, run.ended)
 			}
+		}
+	}
+}
+
+// A workload that is deleted meanwhile, or that the cluster refuses to change, does not keep others from being adopted or undone.
+func TestRolloutAdoptGoesOn(t *testing.T) {
+	c := newRollingCluster(t)
+	before := c.adoptedState(t)
+	fails := false
+	c.dynamic.PrependReactor("*", "*", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		switch verb, resource := action.GetVerb(), action.GetResource(); {
+		case fails && verb == "patch" && resource.Resource == "daemonsets":
+			return true, nil, forbidden("apps", "daemonsets")
+		case fails && verb == "get" && resource.Resource == "deployments":
+			return true, nil, apierrors.NewNotFound(resource.GroupResource(), "web")
+		}
+		return false, nil, nil
+	})
+	const agent, web, set, rollout = "DaemonSet shop/agent", "Deployment shop/web", "StatefulSet shop/web", "DomainRollout shop/"
+	for _, run := range []struct {
+		args  []string
+		fails bool
+		left  []string // that differ from before
+	}{
+		{[]string{"--apply"}, true, []string{rollout + "agent", rollout + "web-statefulset", set}},
+		{[]string{"--apply"}, false, []string{agent, web, rollout + "agent", rollout + "web", rollout + "web-statefulset", set}},
+		{[]string{"--undo", "--apply"}, true, []string{agent, web, rollout + "agent"}},
+		{[]string{"--undo", "--apply"}, false, nil},
+	} {
+		if fails = run.fails; run.left == nil {
+			if err := c.dynamic.Tracker().Delete(appsv1.SchemeGroupVersion.WithResource("daemonsets"), "shop", "agent"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		code, stdout, stderr := c.run(t.Context(), append([]string{"rollout", "adopt"}, run.args...)...)
+		if (code == 1) != fails || strings.Contains(stderr, "change DaemonSet shop/agent is not allowed") != fails {
+			t.Errorf("%v: exit code %d: %s%s", run.args, code, stdout, stderr)
+		}
+		after := c.adoptedState(t)
+		maps.DeleteFunc(after, func(title string, state any) bool { return reflect.DeepEqual(state, before[title]) })
+		if left := slices.Sorted(maps.Keys(after)); !slices.Equal(left, run.left) {
+			t.Errorf("%v: %v differ from before, want %v\n%s%s", run.args, left, run.left, stdout, stderr)
 		}
 	}
 }

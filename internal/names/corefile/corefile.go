@@ -129,8 +129,9 @@ func (d *directive) zones() []string {
 			zone = rest
 		}
 		zone, _, _ = strings.Cut(zone, ":")
-		zone = strings.ToLower(strings.Trim(zone, ".,"))
-		if zone != "" && !strings.ContainsAny(zone, "/(") && !strings.HasSuffix(zone, "in-addr.arpa") && !strings.HasSuffix(zone, "ip6.arpa") {
+		zone = strings.Trim(zone, ".,")
+		lower := strings.ToLower(zone)
+		if zone != "" && !strings.ContainsAny(zone, "/(") && !strings.HasSuffix(lower, "in-addr.arpa") && !strings.HasSuffix(lower, "ip6.arpa") {
 			zones = append(zones, zone)
 		}
 	}
@@ -154,30 +155,35 @@ func Missing(text string) (plugins, imports []string) {
 // Has reports whether a Corefile has the plugin vicinity.
 func Has(text string) bool { return len(named(read(text), pluginVicinity)) > 0 }
 
-// Domain returns the first zone of the plugin kubernetes, such as cluster.local.
+// Domain returns the first zone of the plugin kubernetes in lower case, such as cluster.local.
 func Domain(text string) (string, error) {
 	found := named(read(text), pluginKubernetes)
 	if len(found) == 0 {
 		return "", errors.New("it has no plugin kubernetes in a server block")
 	}
-	zones := found[0].zones()
-	if len(zones) == 0 {
-		return "", fmt.Errorf("line %d: kubernetes must name the zone of the cluster, such as \"kubernetes cluster.local\"", found[0].first+1)
+	for _, d := range found {
+		if zones := d.zones(); len(zones) > 0 {
+			return strings.ToLower(zones[0]), nil
+		}
 	}
-	return zones[0], nil
+	return "", fmt.Errorf("line %d: kubernetes must name the zone of the cluster, such as \"kubernetes cluster.local\"", found[0].first+1)
 }
 
-// With returns a Corefile with a line of vicinity before each line of kubernetes, for the same zones. It returns a Corefile that
-// has the plugin unchanged.
+// With returns a Corefile with a line of vicinity before each line of kubernetes that has zones, for the same zones. It returns a
+// Corefile that has the plugin unchanged.
 func With(text string) string {
 	if Has(text) {
 		return text
 	}
 	lines := strings.SplitAfter(text, "\n")
 	for _, d := range slices.Backward(named(read(text), pluginKubernetes)) {
+		zones := d.zones()
+		if len(zones) == 0 {
+			continue // vicinity refuses a line without zones
+		}
 		below := lines[d.first]
 		indent := below[:len(below)-len(strings.TrimLeft(below, " \t"))]
-		lines = slices.Insert(lines, d.first, indent+pluginVicinity+" "+strings.Join(d.zones(), " ")+"\n")
+		lines = slices.Insert(lines, d.first, indent+pluginVicinity+" "+strings.Join(zones, " ")+"\n")
 	}
 	return strings.Join(lines, "")
 }

@@ -32,8 +32,9 @@ const installed = `# kubernetes is below
 func TestChangesLines(t *testing.T) {
 	for _, test := range []struct{ name, before, added, domain string }{
 		{"of kubeadm", installed, "    vicinity cluster.local\n", "cluster.local"},
-		{"zones of the block", "dns://Cluster.Example:53, 10.0.0.0/8 {\n\tkubernetes\n}", "\tvicinity cluster.example\n", "cluster.example"},
+		{"zones of the block", "dns://Cluster.Example:53, 10.0.0.0/8 {\n\tkubernetes\n}", "\tvicinity Cluster.Example\n", "cluster.example"},
 		{"quotes over lines", ".:53 {\n  template IN A x {\n    answer \"a\nb\"\n  }\n  kubernetes a.local b.local\n}\n", "  vicinity a.local b.local\n", "a.local"},
+		{"reverse names apart", "IN-ADDR.ARPA:53 {\n  kubernetes\n}\n.:53 {\n  kubernetes cluster.local {$OTHER_DOMAIN}\n}\n", "  vicinity cluster.local {$OTHER_DOMAIN}\n", "cluster.local"},
 		{"imports between blocks", "import custom/*.server\n.:53 {\n  kubernetes cluster.local\n}\n", "  vicinity cluster.local\n", "cluster.local"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
