@@ -128,8 +128,11 @@ func (d *dnsServer) disable(ctx context.Context) error {
 	case corefile.Has(d.corefile()):
 		return d.byHand()
 	}
+	if _, err := d.typed.RbacV1().ClusterRoles().Get(ctx, d.rights(), metav1.GetOptions{}); err == nil { // an installer has replaced the records
+		return d.run(ctx, []dnsStep{d.deleteRights()})
+	}
 	d.page.printf("%s has nothing to give back\n", d.title())
-	return d.run(ctx, []dnsStep{d.deleteRights()}) // an installer may have replaced the records, and not the rights
+	return d.page.err
 }
 
 // byHand is the error for a Corefile with the plugin, which enable did not add.

@@ -362,7 +362,7 @@ func TestDNSKeepsLaterChanges(t *testing.T) {
 	})
 }
 
-// An installer can write while enable and disable run. Its image wins, and enable records it.
+// An installer can write while enable and disable run. Enable records its image, and disable keeps it.
 func TestDNSDuringUpgrades(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNamedWorld(t, func(d *appsv1.Deployment, _ *corev1.ConfigMap) { d.ResourceVersion = "1" })

@@ -238,29 +238,25 @@ func readPartFlags(c *doctor.Controller, args []string) {
 
 func (d *doctorReader) networks(ctx context.Context) (err error) {
 	in := &d.in.Networks
-	in.DaemonSets, err = listAll[appsv1.DaemonSet](ctx, d.typed.AppsV1().DaemonSets(metav1.NamespaceSystem), metav1.ListOptions{})
-	if err := d.without(doctor.SourceKubeSystem, "list daemonsets in namespace kube-system", err); err != nil {
+	sets, doing := d.typed.AppsV1().DaemonSets, "list daemonsets in all namespaces"
+	in.DaemonSets, err = listAll[appsv1.DaemonSet](ctx, sets(metav1.NamespaceAll), metav1.ListOptions{})
+	if apierrors.IsForbidden(err) {
+		here, failed := listAll[appsv1.DaemonSet](ctx, sets(metav1.NamespaceSystem), metav1.ListOptions{})
+		if failed == nil && slices.ContainsFunc(here, consumer.IsKubeProxy) {
+			d.leaveOut("whether a program outside kube-system serves Services is unknown: you may not " + doing)
+			in.DaemonSets, err = here, nil
+		}
+	}
+	if err := d.without(doctor.SourceKubeSystem, doing, err); err != nil {
 		return err
 	}
-	namespace, found := metav1.NamespaceSystem, slices.ContainsFunc(in.DaemonSets, consumer.IsKubeProxy)
-	for _, selector := range []string{"k8s-app in (kube-proxy, calico-node)", "app=ovnkube-node"} {
-		elsewhere, err := listAll[appsv1.DaemonSet](ctx, d.typed.AppsV1().DaemonSets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: selector})
-		if found && apierrors.IsForbidden(err) {
-			d.leaveOut("whether a program outside kube-system serves Services is unknown: you may not list daemonsets in all namespaces")
-			break
+	namespace := metav1.NamespaceSystem
+	in.DaemonSets = slices.DeleteFunc(in.DaemonSets, func(set *appsv1.DaemonSet) bool {
+		if consumer.IsKubeProxy(set) {
+			namespace = set.Namespace
 		}
-		if err := d.without(doctor.SourceKubeSystem, "list daemonsets in all namespaces", err); err != nil {
-			return err
-		}
-		for _, set := range elsewhere {
-			if set.Namespace != metav1.NamespaceSystem {
-				in.DaemonSets = append(in.DaemonSets, set)
-			}
-			if consumer.IsKubeProxy(set) {
-				namespace = set.Namespace
-			}
-		}
-	}
+		return set.Namespace != metav1.NamespaceSystem && !consumer.IsKubeProxy(set) && set.Name != "calico-node" && set.Name != "ovnkube-node"
+	})
 	if slices.ContainsFunc(in.DaemonSets, func(set *appsv1.DaemonSet) bool { return set.Name == "calico-node" }) {
 		if felix, err := d.dynamic.Resource(felixResource).Get(ctx, "default", metav1.GetOptions{}); err == nil {
 			in.CalicoBPF, _, _ = unstructured.NestedBool(felix.Object, "spec", "bpfEnabled")

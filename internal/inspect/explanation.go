@@ -304,7 +304,7 @@ func Follows(c *consumer.Consumer, service *corev1.Service, kinds hints.Kinds) (
 	switch {
 	case why != "":
 		return fmt.Sprintf("%s ignores its hints: %s; %s", name, why, remedy), true
-	case c.Unknown:
+	case c.IsUnknown(service, kinds):
 		return name + "; whether it follows hints is not known", false
 	}
 	return name + " follows its hints" + c.Exception, false

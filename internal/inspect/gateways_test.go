@@ -73,9 +73,13 @@ func TestBypasses(t *testing.T) {
 // An annotation belongs to one controller, and sends its traffic to the cluster IP.
 func TestAnnotationsOfGateways(t *testing.T) {
 	for _, c := range gatewayControllers {
-		annotated := metav1.ObjectMeta{Annotations: map[string]string{cmp.Or(c.annotation, "another"): "true"}}
-		g := Gateway{Controller: c.controller, Annotations: annotated.Annotations}
-		if got := (Gateways{{}: {g}}).Bypasses(&corev1.Service{ObjectMeta: annotated}); (len(got) == 0) != (c.annotation != "") {
+		g, service, annotations := Gateway{Controller: c.controller}, new(corev1.Service), map[string]string{cmp.Or(c.annotation, "another"): "true"}
+		if c.onService {
+			service.Annotations = annotations
+		} else {
+			g.Annotations = annotations
+		}
+		if got := (Gateways{{}: {g}}).Bypasses(service); (len(got) == 0) != (c.annotation != "") {
 			t.Errorf("%s: got %q", c.controller, got)
 		}
 	}

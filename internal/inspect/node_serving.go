@@ -54,7 +54,7 @@ func (e *nodeView) servedBy() (who, why string) {
 func (e *NodeExplanation) ServedInstead(consumers []consumer.Consumer) string {
 	var names []string
 	for i := range consumers {
-		if consumers[i].Name == "kube-proxy" || consumers[i].Unknown {
+		if c := &consumers[i]; c.Name == "kube-proxy" || c.Name == "Antrea" || c.Unknown { // Antrea may leave node ports to a kube-proxy
 			return ""
 		}
 		names = append(names, programName(&consumers[i]))

@@ -75,10 +75,11 @@ var (
 	nodeNotReady         = define("node-not-ready", Warning, "a node that is not ready", "Its zone does not count it, and its pods count as down in budgets.", runbookZones)
 	oneZone              = define("one-zone", Notice, "a cluster whose nodes are all in one zone", "With one zone there is nothing to choose, so Vicinity does nothing about zones.", runbookZones)
 
-	kubeProxyGateOff      = define("kube-proxy-gate-off", Problem, "kube-proxy with a feature gate for hints switched off", "kube-proxy does not follow hints, so Services that ask for near endpoints use all of them.", runbookHints)
+	kubeProxyGateOff      = define("kube-proxy-gate-off", Problem, "kube-proxy with a feature gate for hints switched off", "kube-proxy does not follow hints, or not those for nodes, so Services that ask for near endpoints use all of them.", runbookHints)
 	ciliumIgnoresHints    = define("cilium-ignores-hints", Problem, "Cilium in place of kube-proxy, without `enable-service-topology`", "Cilium does not follow hints, so Services that ask for near endpoints use all of them.", runbookHints)
 	antreaIgnoresHints    = define("antrea-ignores-hints", Problem, "Antrea with the feature gate `TopologyAwareHints` switched off", "AntreaProxy does not follow hints, so Services that ask for near endpoints use all of them.", runbookHints)
 	kubeRouterIgnoresHint = define("kube-router-ignores-hints", Problem, "kube-router with its service proxy", "Its service proxy does not follow hints, so Services that ask for near endpoints use all of them.", runbookHints)
+	ovnIgnoresHints       = define("ovn-kubernetes-ignores-hints", Problem, "OVN-Kubernetes", "It reads no hints, so Services that ask for near endpoints use all of them.", runbookHints)
 	kubeProxyVersion      = define("kube-proxy-version", Warning, "a kube-proxy that is newer than the API server, or more than three minor releases older", "Kubernetes does not support this pair. kube-proxy follows few hints before 1.31, and no hints for nodes before 1.34.", runbookVersions)
 	windowsIgnoresHints   = define("windows-ignores-hints", Notice, "a node with Windows", "kube-proxy on Windows does not follow hints: clients on this node use all endpoints.", runbookHints)
 	nodeIgnoresNodeHints  = define("node-ignores-node-hints", Notice, "a node without Windows whose kubelet is older than 1.34", "kube-proxy mostly has the kubelet's release, and ignores hints for nodes before 1.34: clients on this node use all endpoints that their zone may use.", runbookVersions)

@@ -169,6 +169,11 @@ func faults() []fault {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-router"}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 7},
 			})
 		})},
+		{id: ovnIgnoresHints, object: "DaemonSet ovn-kubernetes/ovnkube-node", inject: set(func(r *Reading) {
+			r.Networks.DaemonSets = append(r.Networks.DaemonSets, &appsv1.DaemonSet{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ovn-kubernetes", Name: "ovnkube-node"}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 7},
+			})
+		})},
 		{id: nodeIgnoresNodeHints, object: "Node node-a1", inject: set(func(r *Reading) { oldKubelet(r, r.Nodes[0]) })},
 		{id: windowsIgnoresHints, object: "Node node-b1", inject: set(func(r *Reading) {
 			r.Nodes[2].Labels[corev1.LabelOSStable] = "windows"

@@ -24,6 +24,9 @@ func showConfig(c *consumer.ProxyConfig) string {
 func (e *examination) checkNetworks() {
 	e.checkKubeProxy()
 	for _, set := range e.Networks.DaemonSets {
+		if set.Name == "ovnkube-node" && set.Status.DesiredNumberScheduled > 0 {
+			e.add(ovnIgnoresHints, objectOf("DaemonSet", set), "OVN-Kubernetes serves Services.", "kubectl -n "+set.Namespace+" get daemonset ovnkube-node")
+		}
 		if consumer.IsKubeRouter(set) {
 			e.add(kubeRouterIgnoresHint, objectOf("DaemonSet", set), "kube-router serves Services by its own proxy.",
 				"kubectl -n "+set.Namespace+" get daemonset kube-router -o jsonpath='{.spec.template.spec.containers[*].args}'")

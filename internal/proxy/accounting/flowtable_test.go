@@ -92,8 +92,12 @@ func TestBytesAreLowerBounds(t *testing.T) {
 		err       error
 		want      bool
 	}{
-		{"", nil, false}, {"", errors.New("no memory"), true}, {"", nil, false},
-		{"flowtable f of table t does not count", nil, true}, {"", errors.New("no memory"), true}, {"", nil, true},
+		{"", nil, false},
+		{"", errors.New("no memory"), true},
+		{"", nil, false},
+		{"flowtable f of table t does not count", nil, true},
+		{"", errors.New("no memory"), true},
+		{"", nil, true},
 	} {
 		r.looks(t, func() { k.flowtable, k.flowtableErr = test.flowtable, test.err })
 		r.mu.Lock()

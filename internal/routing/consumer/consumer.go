@@ -18,10 +18,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-const (
-	notForNodes = " for zones, and ignores those for nodes"
-	useProxy    = "let vicinity-proxy serve the Service, where it can"
-)
+const notForNodes = " for zones, and ignores those for nodes"
 
 // Consumer is a program that serves Services on nodes.
 type Consumer struct {
@@ -35,8 +32,16 @@ type Consumer struct {
 
 	why, remedy string // for all Services, unless ignores decides
 	ignores     func(*corev1.Service) (why, remedy string)
-	// homed says that the program follows hints only if all endpoints are in zones.
-	homed bool
+	// forNodes is the remedy of a program that reads no hints for nodes, empty if it reads them or if that is not known.
+	forNodes string
+	// homed says that the program follows hints only if all endpoints are in zones. With unsure, it is not known whether it follows
+	// those of Services with such an endpoint or with a distribution.
+	homed, unsure bool
+}
+
+// IsUnknown reports whether it is not known if the program follows the hints of a Service that Ignores claims nothing about.
+func (c *Consumer) IsUnknown(service *corev1.Service, kinds hints.Kinds) bool {
+	return c.Unknown || c.unsure && (kinds.Homeless || service.Spec.TrafficDistribution != nil)
 }
 
 // Ignores says why the program ignores the hints of a Service, and what makes it follow them. Why is a clause, and remedy
@@ -45,8 +50,8 @@ func (c *Consumer) Ignores(service *corev1.Service, kinds hints.Kinds) (why, rem
 	switch {
 	case c.why != "":
 		return c.why, c.remedy
-	case c.Exception == notForNodes && !kinds.Zones:
-		return "it reads no hints for nodes", useProxy
+	case c.forNodes != "" && !kinds.Zones:
+		return "it reads no hints for nodes", c.forNodes
 	case c.homed && kinds.Homeless:
 		return "an endpoint is in no zone", "give all nodes with endpoints the label " + corev1.LabelTopologyZone
 	case c.ignores != nil:
@@ -64,9 +69,14 @@ func (s *Settings) Consumers() (found []Consumer) {
 			maps.Copy(gates, s.KubeProxy.Gates)
 		}
 		release, err := version.ParseGeneric(c.Version)
-		if off := GatesOff(gates); err == nil && release.LessThan(version.MajorMinor(1, 34)) || slices.Equal(off, []string{gateNodes}) {
-			c.Exception = notForNodes
-		} else if len(off) > 0 {
+		old := err == nil && release.LessThan(version.MajorMinor(1, 34)) && !gates[gateNodes]
+		switch off := GatesOff(gates); {
+		case len(off) == 0 && old:
+			c.Exception, c.forNodes = notForNodes, "upgrade kube-proxy to 1.34 or newer"
+		case len(off) == 0:
+		case off[0] == gateNodes:
+			c.Exception, c.forNodes = notForNodes, "remove "+gateNodes+" from the feature gates of kube-proxy"
+		default:
 			c.why, c.remedy = "its feature gate "+off[0]+" is false", "remove "+off[0]+" from the feature gates of kube-proxy"
 		}
 		found = append(found, c)
@@ -75,7 +85,10 @@ func (s *Settings) Consumers() (found []Consumer) {
 		set, _ := s.running("cilium")
 		release, err := version.ParseGeneric(Version(set))
 		// Beside kube-proxy, it may translate cluster IPs for pods all the same.
-		c := Consumer{Name: "Cilium", Version: Version(set), Exception: notForNodes, Unknown: err != nil || !s.CiliumServes(), homed: s.CiliumServes()}
+		c := Consumer{Name: "Cilium", Version: Version(set), Unknown: err != nil || !s.CiliumServes()}
+		if s.CiliumServes() {
+			c.Exception, c.forNodes, c.homed = notForNodes, "ask for same-zone too, since it follows hints for zones", true
+		}
 		if s.CiliumServes() && s.CiliumFollows() {
 			c.ignores = func(service *corev1.Service) (why, remedy string) { return lacksMark(service, release) }
 		} else if s.CiliumServes() {
@@ -84,23 +97,23 @@ func (s *Settings) Consumers() (found []Consumer) {
 		found = append(found, c)
 	}
 	if set, runs := s.running("calico-node"); runs && (s.CalicoBPF || isBPF(set)) {
-		c := Consumer{Name: "Calico eBPF", Version: Version(set)}
+		c := Consumer{Name: "Calico eBPF", Version: Version(set), unsure: true}
 		// The first release with https://github.com/projectcalico/calico/pull/11751 is 3.31.5.
 		release, err := version.ParseGeneric(c.Version)
 		if c.Unknown = err != nil; !c.Unknown && release.LessThan(version.MustParseGeneric("3.31.5")) {
-			c.Exception, c.ignores = notForNodes, lacksAuto
+			c.Exception, c.forNodes, c.ignores, c.unsure = notForNodes, upgradeCalico, lacksAuto, false
 		}
 		found = append(found, c)
 	}
 	if set, runs := s.running("antrea-agent"); runs && !s.Antrea.IsOff("AntreaProxy") {
-		c := Consumer{Name: "Antrea", Version: Version(set), Exception: " for zones; whether it follows those for nodes is not known"}
+		c := Consumer{Name: "Antrea", Version: Version(set), Exception: " for zones; whether it follows those for nodes is not known", unsure: true}
 		if s.Antrea.IsOff(AntreaGate) {
 			c.why, c.remedy = "its feature gate "+AntreaGate+" is false", "remove "+AntreaGate+": false from antrea-agent.conf in ConfigMap antrea-config"
 		}
 		found = append(found, c)
 	}
 	if set, runs := s.running("ovnkube-node"); runs {
-		found = append(found, Consumer{Name: "OVN-Kubernetes", Version: Version(set), why: "it reads no hints", remedy: useProxy})
+		found = append(found, Consumer{Name: "OVN-Kubernetes", Version: Version(set), why: "it reads no hints", remedy: "let vicinity-proxy serve the Service, if it works there"})
 	}
 	if set, _ := s.running("kube-router"); IsKubeRouter(set) {
 		found = append(found, Consumer{
@@ -165,10 +178,12 @@ func distributionOf(service *corev1.Service) string {
 	return *service.Spec.TrafficDistribution
 }
 
+const upgradeCalico = "upgrade Calico to 3.31.5 or newer, which has projectcalico/calico#11751"
+
 // lacksAuto is for Calico before 3.31.5.
 func lacksAuto(service *corev1.Service) (why, remedy string) {
 	if name, value := intent.Heuristic(service); value != "auto" && value != "Auto" {
-		return "this release needs the annotation " + name + ": Auto", "upgrade Calico to 3.31.5 or newer, which has projectcalico/calico#11751"
+		return "this release needs the annotation " + name + ": Auto", upgradeCalico
 	}
 	return "", ""
 }

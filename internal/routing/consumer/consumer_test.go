@@ -119,7 +119,7 @@ func TestConsumersIgnoreHints(t *testing.T) {
 		"Calico":               {operator, plain, []ignored{{"Calico eBPF", "v3.31.5", "", ""}}},
 		"Calico of a vendor":   {sets(calico("v3.31.5-1", "true")), plain, []ignored{{"Calico eBPF", "v3.31.5-1", "", ""}}},
 		"Calico of no release": {sets(calico("master", "true")), plain, []ignored{{"Calico eBPF", "master", "", ""}}},
-		"OVN-Kubernetes":       {replaced, plain, []ignored{{"OVN-Kubernetes", "1.2", "it reads no hints", useProxy}}},
+		"OVN-Kubernetes":       {replaced, plain, []ignored{{"OVN-Kubernetes", "1.2", "it reads no hints", "let vicinity-proxy serve the Service, if it works there"}}},
 		"settings of Antrea":   {Settings{Antrea: &ProxyConfig{}}, plain, nil},
 		"Antrea":               {antrea("Other"), plain, []ignored{{"kube-proxy", "v1.37.2", "", ""}, {"Antrea", "v2.5.0", "", ""}}},
 		"Antrea without proxy": {antrea("AntreaProxy"), plain, []ignored{{"kube-proxy", "v1.37.2", "", ""}}},
@@ -151,6 +151,8 @@ func TestConsumersIgnoreHints(t *testing.T) {
 // Some programs read hints of one kind only, or none while an endpoint is in no zone.
 func TestKindsOfHints(t *testing.T) {
 	const nodes, home = "it reads no hints for nodes", "an endpoint is in no zone"
+	beside := cilium("true")
+	beside.Cilium["kube-proxy-replacement"] = "false"
 	plain, marked := service("", nil), service("", map[string]string{newer: v1alpha1.MarkRouted})
 	for name, c := range map[string]struct {
 		settings Settings
@@ -161,6 +163,10 @@ func TestKindsOfHints(t *testing.T) {
 		"Cilium, for nodes":               {cilium("true"), marked, hints.Kinds{Nodes: true}, nodes},
 		"Cilium, for both":                {cilium("true"), marked, hints.Kinds{Zones: true, Nodes: true}, ""},
 		"Cilium, homeless":                {cilium("true"), marked, hints.Kinds{Zones: true, Homeless: true}, home},
+		"Cilium beside, for nodes":        {beside, marked, hints.Kinds{Nodes: true, Homeless: true}, ""},
+		"Calico of old, for nodes":        {sets(calico("v3.31.4", "true")), service("", map[string]string{newer: "Auto"}), hints.Kinds{Nodes: true}, nodes},
+		"kube-proxy of old and its gate":  {sets(daemonSet("kube-proxy", "kube-proxy:v1.33.9", "--feature-gates=PreferSameTrafficDistribution=true")), plain, hints.Kinds{Nodes: true}, ""},
+		"kube-proxy of old, another gate": {sets(daemonSet("kube-proxy", "kube-proxy:v1.33.9", "--feature-gates=TopologyAwareHints=false")), plain, hints.Kinds{Zones: true}, "its feature gate TopologyAwareHints is false"},
 		"kube-proxy, for nodes":           {sets(daemonSet("kube-proxy", "kube-proxy:v1.34.0")), plain, hints.Kinds{Nodes: true, Homeless: true}, ""},
 		"kube-proxy of old, for nodes":    {sets(daemonSet("kube-proxy", "kube-proxy:v1.33.9")), plain, hints.Kinds{Nodes: true}, nodes},
 		"kube-proxy of old, for zones":    {sets(daemonSet("kube-proxy", "kube-proxy:v1.33.9")), plain, hints.Kinds{Zones: true}, ""},
@@ -172,6 +178,18 @@ func TestKindsOfHints(t *testing.T) {
 				t.Errorf("got %q, want %q", why, c.want)
 			}
 		})
+	}
+}
+
+// For some Services it is not known what some programs do.
+func TestUnsureConsumers(t *testing.T) {
+	antrea := sets(daemonSet("antrea-agent", "antrea/antrea-agent-ubuntu:v2.5.0"))
+	plain, near := service("", nil), service(corev1.ServiceTrafficDistributionPreferClose, nil)
+	for name, settings := range map[string]Settings{"Calico": sets(calico("v3.32.0", "true")), "Antrea": antrea} {
+		c := settings.Consumers()[0]
+		if c.IsUnknown(plain, hints.Kinds{Zones: true}) || !c.IsUnknown(plain, hints.Kinds{Zones: true, Homeless: true}) || !c.IsUnknown(near, hints.Kinds{Zones: true}) {
+			t.Errorf("%s: %+v", name, c)
+		}
 	}
 }
 

@@ -124,8 +124,8 @@ func (s *pass) syncMark(ctx context.Context) error {
 	if shell.IsChanged(err) || ctx.Err() != nil {
 		return err
 	}
-	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
-		return err // no other writer has refused it
+	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
+		return err // no webhook or policy has refused it
 	}
 	if losses.written, s.record.marked = s.now, want; err != nil { // it is lost at the next sync
 		s.requeueAfter(firstWait)

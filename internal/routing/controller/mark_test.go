@@ -184,10 +184,20 @@ func TestTogglesAreNoFight(t *testing.T) {
 
 // A policy that refuses the mark does not keep hints from being written. The condition says that it is missing.
 func TestRefusedMark(t *testing.T) {
+	for _, refusal := range []error{
+		apierrors.NewForbidden(corev1.Resource("services"), "web", errors.New("a policy refuses it")),
+		apierrors.NewBadRequest("admission webhook denied the request"),
+	} {
+		t.Run(refusal.Error(), func(t *testing.T) { testRefusedMark(t, refusal) })
+	}
+}
+
+func testRefusedMark(t *testing.T, refusal error) {
+	t.Helper()
 	w := markingWorld(t, MarkAuto, preferring("web"), cilium("true"))
 	w.refuse = func(_ client.Object, body string) error {
 		if strings.Contains(body, v1alpha1.MarkRouted) {
-			return apierrors.NewForbidden(corev1.Resource("services"), "web", errors.New("a policy refuses it"))
+			return refusal
 		}
 		return nil
 	}
