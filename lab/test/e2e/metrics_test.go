@@ -383,6 +383,7 @@ var quiet = []string{
 	"Vicinity / Proxy: Rules changed by others (A)",
 	"Vicinity / Proxy: Rules changed by others (B)",
 	"Vicinity / Proxy: Failures (A)",
+	"Vicinity / Proxy: What is counted (B)",
 	"Vicinity / Proxy: Reports lost, and the CPU of readings (A)",
 	"Vicinity / Service: Overload, predicted (A)",
 }
