@@ -34,7 +34,8 @@ func (d *Decision) HintKinds() hints.Kinds {
 	return all
 }
 
-// planByHints makes plans and their hints. A kept plan that hints cannot express is replaced by a new one.
+// planByHints makes plans and their hints. A plan that hints cannot express is not in force, so it is replaced by one without regard to
+// the plan before: one that was kept, or a new one that leans on it.
 func (d *Decision) planByHints(in Input) error {
 	blank := *d
 	for {
@@ -44,7 +45,9 @@ func (d *Decision) planByHints(in Input) error {
 		d.planHints(in)
 		known := len(in.discarded)
 		for i := range d.Families {
-			if f := &d.Families[i]; f.Outcome.Rule == allocate.RuleKept && !f.hints.Wanted && !slices.Contains(in.discarded, f.Family) {
+			f := &d.Families[i]
+			leans := f.Outcome.Rule == allocate.RuleKept || d.Undelivered && !f.Outcome.IsBalanced()
+			if leans && !f.hints.Wanted && !slices.Contains(in.discarded, f.Family) {
 				in.discarded = append(in.discarded, f.Family)
 			}
 		}
