@@ -10,7 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/capacity"
 )
 
-// Of a kube-proxy that ignores several kinds of hints the most is said, each time.
+// The sentence about a kube-proxy names all kinds of hints that it ignores.
 func TestIgnoredHints(t *testing.T) {
 	var nodes []*corev1.Node
 	for name, release := range map[string]string{"old": "v1.26.0", "elder": "v1.33.0", "new": "v1.36.0"} {

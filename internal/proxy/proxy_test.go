@@ -275,7 +275,7 @@ func TestInterfacesAreFollowed(t *testing.T) {
 	}
 }
 
-// What the tests of package cluster use, too.
+// The tests of package cluster use these too.
 var (
 	start                           = clustertest.Start
 	aNode, aService, aGroup, notFor = clustertest.Node, clustertest.Service, clustertest.Group, clustertest.NotFor

@@ -220,7 +220,7 @@ func briefRecord(rr dns.RR) string {
 	return address.String()
 }
 
-// What the plugin kubernetes asks for.
+// The world answers the requests of the plugin kubernetes.
 
 func (w *world) SvcIndex(key string) []*object.Service {
 	name, namespace, _ := strings.Cut(key, ".")

@@ -343,7 +343,7 @@ func TestClientsOfRemovedTargets(t *testing.T) {
 	if at := send(0); at == "2" {
 		t.Error("the late client is led to the removed endpoint")
 	}
-	// What comes again takes its clients again.
+	// An endpoint that comes again takes its clients again.
 	remember()
 	program(start.Add(2*time.Millisecond), sticky("132", "1"))
 	if at := send(0); at != "2" {

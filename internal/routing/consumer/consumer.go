@@ -34,9 +34,10 @@ type Consumer struct {
 	ignores     func(*corev1.Service) (why, remedy string)
 	// forNodes is the remedy of a program that reads no hints for nodes, empty if it reads them or if that is not known.
 	forNodes string
-	// homed says that the program follows hints only if all endpoints are in zones. With unsure, it is not known whether it follows
-	// those of Services with such an endpoint or with a distribution.
-	homed, unsure bool
+	// homed says that the program follows hints only if all endpoints are in zones.
+	homed bool
+	// unsure says that it is not known what the program does where an endpoint is in no zone, or where the Service has a distribution.
+	unsure bool
 }
 
 // IsUnknown reports whether it is not known if the program follows the hints of a Service that Ignores claims nothing about.
