@@ -18,6 +18,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&PodLocator{}, &PodLocatorList{},
 		&TopologyDisruptionBudget{}, &TopologyDisruptionBudgetList{},
 		&DomainRollout{}, &DomainRolloutList{},
+		&ZoneShift{}, &ZoneShiftList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

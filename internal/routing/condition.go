@@ -19,10 +19,10 @@ const maxMessage = 1000
 const hintsLost = "the hints do not stay: another webhook or controller removes them, or Vicinity's webhook for EndpointSlices is not served"
 
 // IsReported reports whether the decision gets a condition. A Service that asks for nothing gets none, nor one that a
-// selecting policy does not apply to: each write to a Service wakes all proxies, and a policy may select a whole
-// cluster.
+// selecting policy does not apply to: each write to a Service wakes all proxies, and a policy or a zone shift may select
+// a whole cluster.
 func (d Decision) IsReported() bool {
-	return d.Delivery != allocate.DeliveryNone || len(d.Request.Warnings) > d.Request.SelectedWarnings || len(d.Notes) > d.unreported ||
+	return d.Delivery != allocate.DeliveryNone && !d.onlyShifted || len(d.Request.Warnings) > d.Request.SelectedWarnings || len(d.Notes) > d.unreported ||
 		d.Request.NoPlan != "" && d.Request.Source != "" && !d.Request.Selected && (!d.Request.Headless || !d.Request.AsksNothing())
 }
 

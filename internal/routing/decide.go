@@ -45,6 +45,10 @@ func DeliveryOf(in Input) allocate.Delivery {
 // decide is Decide, except that it keeps a renewed plan that is no better than the previous one.
 func decide(in Input) (Decision, error) {
 	d := Decision{Request: RequestOf(in)}
+	if d.Shifting = shiftingOf(&in, d.Request); d.Shifting.Moves {
+		d.onlyShifted = deliveryOf(in.Service, d.Request) == allocate.DeliveryNone
+		d.Request = shifted(d.Request)
+	}
 	if d.Request.Groups && in.Settings.WithoutGroups {
 		d.Request = d.Request.WithGroups(false)
 		d.note("%s has no effect: %s", d.Request.GroupsBy, routingintent.GroupsAreOff)
@@ -52,7 +56,7 @@ func decide(in Input) (Decision, error) {
 			d.unreported++
 		}
 	}
-	if d.Delivery = deliveryOf(in.Service, d.Request); d.Delivery == allocate.DeliveryHints && in.Settings.WithoutHints {
+	if d.Delivery = d.delivery(in.Service); d.Delivery == allocate.DeliveryHints && in.Settings.WithoutHints {
 		d.Delivery = allocate.DeliveryNone
 		d.note("%s has no effect: %s", d.Request.Source, routingintent.HintsAreOff)
 		if d.Request.Selected {
@@ -129,8 +133,12 @@ func (d *Decision) plan(in Input) error {
 		if !found {
 			continue
 		}
+		var inside []routingintent.Endpoint
+		if d.Shifting.Moves {
+			ready, inside = in.divide(ready)
+		}
 		f := FamilyDecision{Family: family, Endpoints: ready, Region: in.Cluster.Region(d.Request.Capacity, ready)}
-		intent := d.Request.Intent
+		intent := d.Shifting.boundFor(d.Request.Intent)
 		if d.Delivery == allocate.DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
 			intent.Tiers = withoutFineTiers(intent.Tiers)
 		}
@@ -144,6 +152,7 @@ func (d *Decision) plan(in Input) error {
 			return fmt.Errorf("planning %s: %w", family, err)
 		}
 		if d.Delivery == allocate.DeliveryGroups {
+			f.keepShare(&in, &d.Request, inside)
 			if tiers, _ := NodeTiers(in.Cluster, d.Request, d.Delivery, ready); tiers != nil {
 				f.planNodes(in, tiers)
 			}
@@ -169,9 +178,17 @@ func deliveryOf(service *corev1.Service, request routingintent.Request) allocate
 	return allocate.DeliveryHints
 }
 
+// delivery is deliveryOf, except that a Service whose endpoints leave a domain has a plan in any case.
+func (d *Decision) delivery(service *corev1.Service) allocate.Delivery {
+	if delivery := deliveryOf(service, d.Request); delivery != allocate.DeliveryNone || !d.Shifting.Moves {
+		return delivery
+	}
+	return allocate.DeliveryHints
+}
+
 // NothingToChoose reports whether hints would change nothing, because one zone has all nodes and all endpoints.
 func (d *Decision) NothingToChoose() bool {
-	return d.Delivery == allocate.DeliveryHints && !d.Request.OwnZone && !d.Undelivered && len(d.Families) > 0 &&
+	return !d.Shifting.Moves && d.Delivery == allocate.DeliveryHints && !d.Request.OwnZone && !d.Undelivered && len(d.Families) > 0 &&
 		!slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule != allocate.RuleOneZone })
 }
 

@@ -83,7 +83,8 @@ func Unproxied(in Input, d Decision) bool {
 // vicinity-proxy, which may last for ever if one node never gets a proxy. It is nil if there is nothing to hint.
 func decideMeanwhile(in Input, request intent.Request) (*Decision, error) {
 	request = request.WithGroups(false)
-	d := &Decision{Request: request, Delivery: deliveryOf(in.Service, request)}
+	d := &Decision{Request: request, Shifting: shiftingOf(&in, request)}
+	d.Delivery = d.delivery(in.Service)
 	if intent.IsHandedOver(in.Service) || d.Delivery != allocate.DeliveryHints {
 		return nil, nil
 	}

@@ -52,17 +52,27 @@ func (d *Decision) planByHints(in Input) error {
 			}
 		}
 		if len(in.discarded) == known {
-			return nil
+			break
 		}
 		*d = blank
 	}
+	for i := range d.Families {
+		if f := &d.Families[i]; d.Shifting.Moves {
+			f.hints.TakeOut(f.hintsInput(d, in), in.isOut)
+		}
+	}
+	return nil
 }
 
 func (d *Decision) planHints(in Input) {
 	instead := byGroups(in.Settings)
 	if need := intent.NeedOfGroups(d.Request.Intent); need != "" {
 		d.Undelivered = true
-		d.note("the Service %s; no hints are written, use %s", need, instead)
+		written := "no hints are written"
+		if d.Shifting.Moves {
+			written = "hints only keep endpoints of a shifted domain out"
+		}
+		d.note("the Service %s; %s, use %s", need, written, instead)
 		return
 	}
 	if _, lost := hints.NodeKey(d.Request.Intent.Tiers); len(lost) > 0 {
@@ -74,10 +84,8 @@ func (d *Decision) planHints(in Input) {
 }
 
 func (d *Decision) planFamilyHints(f *FamilyDecision, in Input, instead string) {
-	of := hints.Input{
-		Family: f.Family, Slices: in.Slices, Cluster: in.Cluster, Intent: d.Request.Intent, OwnZone: d.Request.OwnZone,
-		Region: f.Region, Plan: f.Plan, Outcome: f.Outcome, Endpoints: f.Endpoints, Assigned: f.Assigned, Instead: instead,
-	}
+	of := f.hintsInput(d, in)
+	of.Instead = instead
 	var limits hints.Limits
 	f.hints, limits = hints.ForZones(of)
 	d.Undelivered = d.Undelivered || limits.Undelivered
@@ -94,6 +102,13 @@ func (d *Decision) planFamilyHints(f *FamilyDecision, in Input, instead string) 
 	if tiers != nil {
 		f.planNodes(in, tiers)
 		f.hints.AddNodes(of, tiers, f.Nodes.Skips)
+	}
+}
+
+func (f *FamilyDecision) hintsInput(d *Decision, in Input) hints.Input {
+	return hints.Input{
+		Family: f.Family, Slices: in.Slices, Cluster: in.Cluster, Intent: d.Request.Intent, OwnZone: d.Request.OwnZone,
+		Region: f.Region, Plan: f.Plan, Outcome: f.Outcome, Endpoints: f.Endpoints, Assigned: f.Assigned,
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/shift"
 )
 
 // Input is all that the decision about one Service depends on.
@@ -31,6 +32,8 @@ type Input struct {
 	// Defaults are the ClusterRoutingPolicies that select the Service's namespace.
 	Defaults []*v1alpha1.ClusterRoutingPolicy
 	Settings Settings
+	// Shifts are the zone shifts that select the Service.
+	Shifts []shift.Shift
 	// Last is the previous decision, if the caller has it. It counts while not all of it is written, and while caches
 	// are behind. Without it the previous decision is read from the slices, the groups and the Service's condition.
 	Last *Decision
@@ -77,6 +80,9 @@ func DefaultSettings() Settings {
 type Decision struct {
 	Request  intent.Request
 	Delivery allocate.Delivery
+	// Shifting is the effect of zone shifts. onlyShifted says that there is no plan without them.
+	Shifting    Shifting
+	onlyShifted bool
 	// Families are the families with a slice, in the order IPv4, IPv6. It is empty if no plan is asked for or possible.
 	Families []FamilyDecision
 	// Notes are sentences about settings without effect, and about plans that cannot be delivered, with the alternative.

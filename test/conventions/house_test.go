@@ -79,6 +79,8 @@ var house = map[string]kind{
 	"internal/rollout":            front,
 	"internal/rollout/controller": door,
 
+	"internal/shift": front,
+
 	"internal/scaledown":        door,
 	"internal/scaledown/spread": front,
 

@@ -49,6 +49,7 @@ var parsers = map[string]string{
 	"TopologyDisruptionBudgetSpec": "./internal/disruption/coverage FuzzBudget",
 	"NodeSelectorTerm":             "./internal/disruption/coverage FuzzTerm",
 	"DomainRolloutSpec":            "./internal/rollout/controller FuzzSpec",
+	"ZoneShiftSpec":                "./internal/shift FuzzShift",
 	"PrometheusGate":               "./internal/rollout/controller FuzzAnswer",
 }
 

@@ -32,6 +32,7 @@ func CacheOptions(options Options) cache.Options {
 			&v1alpha1.RoutingPolicy{}:        {UnsafeDisableDeepCopy: &shared},
 			&corev1.Namespace{}:              {Transform: trimNamespace, UnsafeDisableDeepCopy: &shared},
 			&v1alpha1.ClusterRoutingPolicy{}: {UnsafeDisableDeepCopy: &shared},
+			&v1alpha1.ZoneShift{}:            {UnsafeDisableDeepCopy: &shared},
 		},
 	}
 	if !options.Settings.WithoutGroups {
@@ -105,7 +106,7 @@ func byLabel(label string) client.IndexerFunc {
 func Synced(informers cache.Informers, options Options) func(*http.Request) error {
 	objects := []client.Object{
 		&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &v1alpha1.RoutingPolicy{}, &v1alpha1.EndpointGroup{},
-		&v1alpha1.ClusterRoutingPolicy{}, shell.NamespaceMetadata(),
+		&v1alpha1.ClusterRoutingPolicy{}, &v1alpha1.ZoneShift{}, shell.NamespaceMetadata(),
 	}
 	if !options.Settings.WithoutGroups {
 		objects = append(objects, &coordinationv1.Lease{})

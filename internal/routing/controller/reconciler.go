@@ -61,7 +61,9 @@ type pass struct {
 	now           time.Time
 	again         time.Duration
 	slices, moved int
-	compared      bool // the plan was compared with a new one
+	// shiftsLast is how long zone shifts stay as they are, zero for ever.
+	shiftsLast time.Duration
+	compared   bool // the plan was compared with a new one
 }
 
 // Reconcile syncs one Service.
@@ -139,6 +141,9 @@ func (s *pass) run(ctx context.Context, service *corev1.Service) error {
 		s.forget(s.key)
 		return nil
 	}
+	if d.Shifting.Moves && d.Delivery == allocate.DeliveryGroups {
+		s.requeueAfter(s.shiftsLast) // the next step of the ramp
+	}
 	waiting, err := s.deliver(ctx, &d)
 	s.announce(&d, err == nil && !waiting)
 	switch {
@@ -175,6 +180,9 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 	}
 	in.Groups = s.record.groups.Current(in.Groups, s.now)
 	in.Cluster, in.Settings, in.Last, in.Planner = cluster, s.options.Settings, s.record.last, s.planner
+	if in.Shifts, s.shiftsLast, err = shiftsOf(ctx, s.client, service, s.now); err != nil {
+		return err
+	}
 	s.in = in
 	s.record.noteSlices(in.Slices)
 	s.requeueAfter(s.record.groups.Left(s.now))

@@ -85,6 +85,9 @@ func Add(ctx context.Context, mgr manager.Manager, options Options) error {
 	if err := r.addServices(mgr); err != nil {
 		return fmt.Errorf("adding the controller of Services: %w", err)
 	}
+	if err := r.addShifts(mgr); err != nil {
+		return fmt.Errorf("adding the controller of ZoneShifts: %w", err)
+	}
 	if err := r.addPolicies(mgr); err != nil {
 		return fmt.Errorf("adding the controller of RoutingPolicies: %w", err)
 	}
@@ -124,6 +127,7 @@ func (r *reconciler) addServices(mgr manager.Manager) error {
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.servicesOfNamespace),
 			builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&v1alpha1.ZoneShift{}, r.shiftHandler()).
 		Watches(&corev1.Node{}, r.nodes.handler()).
 		WatchesRawSource(r.nodes.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})

@@ -83,7 +83,7 @@ func (c *lagging) catchUp(list client.ObjectList) error {
 func kinds() []client.ObjectList {
 	return []client.ObjectList{
 		&corev1.ServiceList{}, &corev1.NodeList{}, &discoveryv1.EndpointSliceList{},
-		&v1alpha1.EndpointGroupList{}, &v1alpha1.RoutingPolicyList{}, &v1alpha1.ClusterRoutingPolicyList{},
+		&v1alpha1.EndpointGroupList{}, &v1alpha1.RoutingPolicyList{}, &v1alpha1.ClusterRoutingPolicyList{}, &v1alpha1.ZoneShiftList{},
 	}
 }
 
@@ -177,6 +177,9 @@ func TestTroublePasses(t *testing.T) {
 			p.watch()
 			p.takeRandomStep()
 		}
+		p.settleWithoutTrouble()
+		p.checkShift()
+		p.deleteShift()
 		p.settleWithoutTrouble()
 		p.check()
 	})
@@ -356,7 +359,7 @@ func (p *play) sliceOf(number int) *discoveryv1.EndpointSlice {
 func (p *play) takeRandomStep() {
 	switch what := rapid.SampledFrom([]string{
 		"sync", "sync", "sync", "sync", "catch up", "catch up", "cache", "cache", "cache", "cache", "kubernetes", "kubernetes", "pods", "pods", "time",
-		"wish", "restart", "webhook", "node", "acknowledge", "acknowledge", "remake", "meddle",
+		"wish", "restart", "webhook", "node", "acknowledge", "acknowledge", "remake", "meddle", "shift", "shift",
 	}).Draw(p.t, "what"); what {
 	case "sync":
 		p.syncOnce()
@@ -385,6 +388,8 @@ func (p *play) takeRandomStep() {
 		p.acknowledgeAll()
 	case "remake":
 		p.deleteOrCreateService()
+	case "shift":
+		p.createOrDeleteShift()
 	case "meddle":
 		p.meddle()
 	}
@@ -463,6 +468,34 @@ func (p *play) deleteOrCreateService() {
 	p.makeService()
 }
 
+// createOrDeleteShift takes zone a out of service, or ends that.
+func (p *play) createOrDeleteShift() {
+	if p.deleteShift() {
+		return
+	}
+	p.create(anAcceptedShift(p.clock.Now(), rapid.SampledFrom([]time.Duration{0, 30 * time.Second}).Draw(p.t, "ramp")))
+}
+
+func (p *play) deleteShift() (deleted bool) {
+	err := p.client.Delete(context.Background(), &v1alpha1.ZoneShift{ObjectMeta: metav1.ObjectMeta{Name: "out"}})
+	return err == nil
+}
+
+// checkShift expects that endpoints in the shifted zone have the hints of the decision, if a shift is in force.
+func (p *play) checkShift() {
+	if !p.exists() {
+		return
+	}
+	service := p.service(playedService)
+	shifts, _, err := shiftsOf(context.Background(), p.client, service, p.clock.Now())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if len(shifts) > 0 && service.Labels[v1alpha1.LabelServiceProxyName] == "" && len(p.groups()) == 0 {
+		p.checkHints(service)
+	}
+}
+
 // meddle changes Vicinity's objects as a user may.
 func (p *play) meddle() {
 	groups := p.groups()
@@ -509,7 +542,7 @@ func (p *play) settleWithoutTrouble() {
 		p.acknowledgeAll()
 		before := p.cache.writes
 		again := p.syncOnce()
-		if again == 0 && p.cache.writes == before {
+		if (again == 0 || again > time.Hour) && p.cache.writes == before { // which is the end of a shift
 			return
 		}
 		p.clock.SetTime(p.clock.Now().Add(max(again, time.Second)))
@@ -598,7 +631,13 @@ func (p *play) decision(service *corev1.Service) (routing.Decision, error) {
 	if err != nil {
 		return routing.Decision{}, err
 	}
-	return routing.Decide(routing.Input{
-		Service: service, Slices: p.slices(playedService), Groups: p.groups(), Cluster: cluster, Settings: p.reconciler.options.Settings,
-	})
+	in, err := read(context.Background(), p.client, service)
+	if err != nil {
+		return routing.Decision{}, err
+	}
+	in.Cluster, in.Settings = cluster, p.reconciler.options.Settings
+	if in.Shifts, _, err = shiftsOf(context.Background(), p.client, service, p.clock.Now()); err != nil {
+		return routing.Decision{}, err
+	}
+	return routing.Decide(in)
 }

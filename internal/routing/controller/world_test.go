@@ -65,7 +65,7 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), recorder: events.NewFakeRecorder(1000)}
 	w.client = fake.NewClientBuilder().
 		WithScheme(testScheme(t)).
-		WithStatusSubresource(&corev1.Service{}, &v1alpha1.RoutingPolicy{}, &v1alpha1.ClusterRoutingPolicy{}).
+		WithStatusSubresource(&corev1.Service{}, &v1alpha1.RoutingPolicy{}, &v1alpha1.ClusterRoutingPolicy{}, &v1alpha1.ZoneShift{}).
 		WithIndex(&discoveryv1.EndpointSlice{}, indexSliceService, byLabel(discoveryv1.LabelServiceName)).
 		WithIndex(&v1alpha1.EndpointGroup{}, indexGroupService, byLabel(v1alpha1.LabelService)).
 		WithObjects(objects...).

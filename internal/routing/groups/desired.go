@@ -274,12 +274,13 @@ func (w *want) plannedConsumers() map[allocate.ConsumerSet]consumers {
 	return sets
 }
 
-// consumersOf returns the consumers of a set that is not in the plan, because it was made for other zones.
+// consumersOf returns the consumers of a set that is not in the plan, because it was made for other zones or its
+// endpoints leave a domain.
 func consumersOf(set allocate.ConsumerSet) consumers {
 	var users consumers
 	for _, zone := range set.Zones() {
 		if zone != "" {
-			users.list = append(users.list, v1alpha1.GroupConsumer{Zone: zone, Weight: fullWeight})
+			users.list = append(users.list, v1alpha1.GroupConsumer{Zone: zone, Weight: thousandths(set.Weight(zone))})
 		} else {
 			users.nowhere = true
 		}

@@ -118,7 +118,7 @@ func Assigned(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily) map[stri
 			if len(zones) > 1 {
 				zones = slices.DeleteFunc(zones, func(zone string) bool { return slices.Contains(held[address], zone) })
 			}
-			if len(zones) > 0 {
+			if len(zones) > 0 && zones[0] != NoZone {
 				assigned[address] = allocate.NewConsumerSet(zones...)
 			}
 		}

@@ -28,6 +28,8 @@ type Plan struct {
 	skipped map[string]bool
 	// homes has the zones of the few endpoints whose slices have another zone or an invalid one, by address.
 	homes map[string]string
+	// out are the endpoints that leave a shifted domain, by address.
+	out map[string]bool
 }
 
 // Kinds are the kinds of hints of a Service. Homeless says that an endpoint is in no zone.
@@ -81,6 +83,8 @@ func (p *Plan) hint(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	switch {
 	case isLeaving(e) || len(e.Addresses) == 0:
 		return e.Hints // no proxy uses them
+	case p.out[e.Addresses[0]]:
+		return outHints
 	case !p.Wanted:
 		return nil
 	case p.own:

@@ -52,6 +52,11 @@ func isForNames(slice *discoveryv1.EndpointSlice) bool {
 	return labelled
 }
 
+// PeersReason says why members of a headless Service may find each other by its name, empty for most Services.
+func PeersReason(service *corev1.Service, givesNames bool) string {
+	return written{service: service, options: Options{GivesNames: givesNames}}.peersReason()
+}
+
 // peersReason says why members of a headless Service may find each other by its name, and so need all of them. It is
 // empty for most Services.
 func (w written) peersReason() string {

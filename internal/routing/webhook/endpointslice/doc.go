@@ -8,7 +8,8 @@
 //   - A new endpoint gets no hints if the other endpoints have none, since that is the plan of a balanced Service.
 //     Otherwise it gets the hints that it has in another slice of the Service, from which it is being moved, or else
 //     a hint for its own zone. If others have hints for nodes, it gets the same ones as an endpoint on its node, or else
-//     a hint for its node: the plan may skip a node or use its whole rack.
+//     a hint for its node: the plan may skip a node or use its whole rack. In a zone that is taken out of service, it
+//     gets the hints of the zone's other endpoints, for no zone.
 //   - If a write then changes nothing but its manager and time, that is undone too. The API server stores nothing, and
 //     notifies no watcher.
 //

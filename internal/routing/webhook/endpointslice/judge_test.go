@@ -24,6 +24,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
@@ -92,7 +93,7 @@ func results(t testing.TB, registry *prometheus.Registry) map[string]int {
 // ep reads an endpoint such as "10.0.0.1 a >a,b": its address and zone, and after ">" its hinted zones. The node follows
 // from the zone. A "!" before the address makes the endpoint unready.
 func ep(text string) discoveryv1.Endpoint {
-	place, hints, hinted := strings.Cut(text, " >")
+	place, hinting, hinted := strings.Cut(text, " >")
 	address, zone, zoned := strings.Cut(place, " ")
 	ready := !strings.HasPrefix(address, "!")
 	address = strings.TrimPrefix(address, "!")
@@ -107,9 +108,9 @@ func ep(text string) discoveryv1.Endpoint {
 	}
 	if hinted {
 		e.Hints = &discoveryv1.EndpointHints{}
-		for zone := range strings.SplitSeq(hints, ",") {
-			if node, ok := strings.CutPrefix(zone, "node-"); ok {
-				e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode{Name: "node-" + node})
+		for zone := range strings.SplitSeq(hinting, ",") {
+			if strings.HasPrefix(zone, "node-") || zone == hints.NoNode {
+				e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode{Name: zone})
 			} else {
 				e.Hints.ForZones = append(e.Hints.ForZones, discoveryv1.ForZone{Name: zone})
 			}
@@ -288,6 +289,8 @@ func labelled(labels ...string) func(*discoveryv1.EndpointSlice) {
 	}
 }
 
+const out = hints.NoZone + "," + hints.NoNode
+
 const gardener = v1alpha1.LabelOwnZone + "=true"
 
 func TestHints(t *testing.T) {
@@ -315,6 +318,11 @@ func TestHints(t *testing.T) {
 		{
 			name: "an endpoint is new", stored: plan, want: "a,b b c b", result: admission.Changed,
 			object: with(rewritten(plan), replaced("10.0.0.1 a", "10.0.0.2 b", "!10.0.0.3 c", "!10.0.0.4 b")),
+		},
+		{
+			name: "new ones in a zone out of service, and in one with an endpoint that is not", result: admission.Changed,
+			stored: aSlice("cart-1", "10.0.0.1 a >"+out, "10.0.0.2 b >a,b", "10.0.0.3 c >"+out, "10.0.0.4 c >a,b"), want: out + " a,b " + out + " a,b " + out + " c",
+			object: with(rewritten(plan), replaced("10.0.0.1 a", "10.0.0.2 b", "10.0.0.3 c", "10.0.0.4 c", "10.0.0.5 a", "10.0.0.6 c")),
 		},
 		{
 			name: "a new one has no zone", stored: plan, want: "a,b -", result: admission.Changed,

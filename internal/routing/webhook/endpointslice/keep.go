@@ -13,6 +13,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // plan is the kind of plan that the hints of endpoints show. Of several endpoints the highest kind counts.
@@ -121,6 +122,7 @@ func (p plan) hint(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint
 		return
 	}
 	moved, sameNode, toNodes := p.find(added, known)
+	out := outOfService(known)
 	for _, e := range added {
 		at := homeOf(e)
 		nodes := sameNode[at]
@@ -130,6 +132,8 @@ func (p plan) hint(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint
 		switch {
 		case moved[e] != nil:
 			e.Hints = moved[e]
+		case out[at.zone] != nil:
+			e.Hints = out[at.zone]
 		case p == byNode && nodes != nil:
 			e.Hints = &discoveryv1.EndpointHints{ForNodes: nodes}
 		case p == hinted && isZone(at.zone):
@@ -161,7 +165,7 @@ func (p plan) find(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint
 	for _, endpoints := range known {
 		for i := range endpoints {
 			other := &endpoints[i]
-			toNodes = toNodes || other.Hints != nil && len(other.Hints.ForNodes) > 0
+			toNodes = toNodes || other.Hints != nil && len(other.Hints.ForNodes) > 0 && !hints.IsOut(other)
 			if planOfHints(other.Hints) != p {
 				continue
 			}
@@ -174,6 +178,23 @@ func (p plan) find(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint
 		}
 	}
 	return moved, sameNode, toNodes
+}
+
+// outOfService returns the hints of the zones all of whose endpoints get no new connections.
+func outOfService(known [][]discoveryv1.Endpoint) map[string]*discoveryv1.EndpointHints {
+	out := map[string]*discoveryv1.EndpointHints{}
+	for _, endpoints := range known {
+		for i := range endpoints {
+			e := &endpoints[i]
+			zone := ptr.Deref(e.Zone, "")
+			if before, seen := out[zone]; hints.IsOut(e) && (!seen || before != nil) {
+				out[zone] = e.Hints
+			} else {
+				out[zone] = nil
+			}
+		}
+	}
+	return out
 }
 
 // speaksForNode reports whether hints show the plan for the node of their endpoint. They do not if only other zones use

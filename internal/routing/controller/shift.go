@@ -1,0 +1,456 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
+	"vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/shift"
+)
+
+const (
+	// shiftedEach is the time between two Services that a shift wakes. An outage is a bad moment for many writes at once.
+	shiftedEach = 20 * time.Millisecond
+	// surveyWriting and surveyEvery are the times between two surveys of a shift, while hints are being written and later.
+	surveyWriting, surveyEvery = time.Second, 10 * time.Second
+	// mostStays is how many Services a status names.
+	mostStays = 50
+)
+
+type shiftReconciler struct{ *reconciler }
+
+func (r *reconciler) addShifts(mgr manager.Manager) error {
+	warm := true
+	return builder.ControllerManagedBy(mgr).
+		Named("zoneshift").
+		For(&v1alpha1.ZoneShift{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(controller.Options{EnableWarmup: &warm}).
+		Complete(shiftReconciler{r})
+}
+
+// shiftHandler wakes the Services of a shift when it begins, changes or ends: those with the most endpoints first.
+func (r *reconciler) shiftHandler() handler.Funcs {
+	return handler.Funcs{
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			before, after := e.ObjectOld.(*v1alpha1.ZoneShift), e.ObjectNew.(*v1alpha1.ZoneShift)
+			if before.Generation != after.Generation || isAccepted(before) != isAccepted(after) || isOver(before) != isOver(after) {
+				r.wakeShifted(ctx, after, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			r.wakeShifted(ctx, e.Object.(*v1alpha1.ZoneShift), q)
+		},
+	}
+}
+
+func isAccepted(zs *v1alpha1.ZoneShift) bool {
+	return meta.IsStatusConditionTrue(zs.Status.Conditions, v1alpha1.Accepted)
+}
+
+// isOver reports whether the status says that the time is over.
+func isOver(zs *v1alpha1.ZoneShift) bool {
+	c := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.ConditionInForce)
+	return c != nil && slices.Contains([]string{reasonReturning, reasonEnded}, c.Reason)
+}
+
+func (r *reconciler) wakeShifted(ctx context.Context, zs *v1alpha1.ZoneShift, q queue) {
+	services, err := r.servicesIn(ctx, zs)
+	if err != nil {
+		return // the cache has not started; its start wakes all Services
+	}
+	keys := slices.SortedFunc(maps.Keys(services), func(a, b types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(services[b].inside, services[a].inside), strings.Compare(a.String(), b.String()))
+	})
+	for i, key := range keys {
+		q.AddAfter(reconcile.Request{NamespacedName: key}, time.Duration(i)*shiftedEach)
+	}
+}
+
+// shiftedSlices are the slices of a Service, with the number of their endpoints in a domain.
+type shiftedSlices struct {
+	slices []*discoveryv1.EndpointSlice
+	inside int
+}
+
+// servicesIn returns the Services with endpoints in the domain of a shift.
+func (r *reconciler) servicesIn(ctx context.Context, zs *v1alpha1.ZoneShift) (map[types.NamespacedName]*shiftedSlices, error) {
+	cluster, err := r.nodes.current(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading Nodes: %w", err)
+	}
+	var list discoveryv1.EndpointSliceList
+	if err := r.client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("reading EndpointSlices: %w", err)
+	}
+	services := map[types.NamespacedName]*shiftedSlices{}
+	for i := range list.Items {
+		slice := &list.Items[i]
+		key := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+		if key.Name == "" {
+			continue
+		}
+		if services[key] == nil {
+			services[key] = new(shiftedSlices)
+		}
+		services[key].slices = append(services[key].slices, slice)
+		for j := range slice.Endpoints {
+			if isIn(zs, &slice.Endpoints[j], cluster) {
+				services[key].inside++
+			}
+		}
+	}
+	maps.DeleteFunc(services, func(_ types.NamespacedName, s *shiftedSlices) bool { return s.inside == 0 })
+	return services, nil
+}
+
+func isIn(zs *v1alpha1.ZoneShift, e *discoveryv1.Endpoint, cluster *intent.Cluster) bool {
+	domain := shift.Shift{Key: zs.Spec.From.Key, Value: zs.Spec.From.Value}
+	node := ""
+	if e.NodeName != nil {
+		node = *e.NodeName
+	}
+	return domain.Holds(cluster.Labels(node), cluster.ZoneOf(e))
+}
+
+// shiftsOf returns the shifts that a Service follows, and how long they stay as they are, zero for ever.
+func shiftsOf(ctx context.Context, c client.Reader, service *corev1.Service, now time.Time) (list []shift.Shift, lasts time.Duration, err error) {
+	var all v1alpha1.ZoneShiftList
+	if err := c.List(ctx, &all); err != nil {
+		return nil, 0, fmt.Errorf("reading ZoneShifts: %w", err)
+	}
+	for i := range all.Items {
+		zs := &all.Items[i]
+		s, left := shift.Of(zs, now)
+		if s == nil {
+			continue
+		}
+		selected, err := selects(ctx, c, zs, service)
+		if err != nil {
+			return nil, 0, err
+		}
+		if selected {
+			list = append(list, *s)
+			lasts = shell.Sooner(lasts, left)
+		}
+	}
+	return list, lasts, nil
+}
+
+func selects(ctx context.Context, c client.Reader, zs *v1alpha1.ZoneShift, service *corev1.Service) (bool, error) {
+	var labels map[string]string
+	if zs.Spec.Services.NamespaceSelector != nil {
+		namespace, err := shell.ReadNamespace(ctx, c, service.Namespace)
+		if client.IgnoreNotFound(err) != nil {
+			return false, err
+		}
+		labels = namespace.Labels
+	}
+	return shift.Selects(zs, service.Labels, labels), nil
+}
+
+// Reasons of the condition InForce.
+const (
+	reasonStored      = "Stored"
+	reasonWriting     = "Writing"
+	reasonReturning   = "Returning"
+	reasonEnded       = "Ended"
+	reasonNotAccepted = "NotAccepted"
+)
+
+// Reconcile judges a ZoneShift, and reads back how far it is in force.
+func (r shiftReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	defer r.syncs.Begin("ZoneShift " + request.Name)()
+	zs := new(v1alpha1.ZoneShift)
+	if err := r.client.Get(ctx, request.NamespacedName, zs); err != nil || zs.DeletionTimestamp != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	after := zs.DeepCopy()
+	again, err := r.update(ctx, after)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if equality.Semantic.DeepEqual(zs.Status, after.Status) {
+		return reconcile.Result{RequeueAfter: again}, nil
+	}
+	if err := r.client.Status().Update(ctx, after); err != nil {
+		return reconcile.Result{}, fmt.Errorf("writing the status of ZoneShift %s: %w", zs.Name, client.IgnoreNotFound(err))
+	}
+	for i := range after.Status.Conditions {
+		r.reportShift(ctx, zs, &after.Status.Conditions[i])
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// reportShift writes an event for a condition whose status or reason is new.
+func (r shiftReconciler) reportShift(ctx context.Context, zs *v1alpha1.ZoneShift, c *metav1.Condition) {
+	before := meta.FindStatusCondition(zs.Status.Conditions, c.Type)
+	if before != nil && before.Status == c.Status && before.Reason == c.Reason {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if c.Type == v1alpha1.Accepted && c.Status == metav1.ConditionFalse || c.Type == v1alpha1.ConditionYielding && c.Status == metav1.ConditionTrue {
+		kind = corev1.EventTypeWarning
+	}
+	r.recorder.Eventf(zs, nil, kind, c.Reason, "Shifting", "%s: %s", c.Type, c.Message)
+	log.FromContext(ctx).Info("zone shift", "shift", zs.Name, "condition", c.Type, "status", c.Status, "reason", c.Reason, "message", c.Message)
+}
+
+// update sets the status of a ZoneShift, and returns when to look again.
+func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (again time.Duration, err error) {
+	now := r.clock.Now()
+	until := metav1.NewTime(shift.Until(zs))
+	status := &zs.Status
+	status.ObservedGeneration, status.Until = zs.Generation, &until
+	survey, err := r.survey(ctx, zs, now)
+	if err != nil {
+		return 0, err
+	}
+	set := func(kind string, is metav1.ConditionStatus, reason, message string) {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: kind, Status: is, Reason: reason, Message: message, ObservedGeneration: zs.Generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+		})
+	}
+	// A refusal holds until someone edits the object: a refused shift that begins hours later would be a surprise.
+	accepted := meta.FindStatusCondition(status.Conditions, v1alpha1.Accepted)
+	if accepted == nil || accepted.Status != metav1.ConditionTrue && accepted.ObservedGeneration != zs.Generation {
+		reason, message, err := r.fault(ctx, zs, survey, now)
+		if err != nil {
+			return 0, err
+		}
+		if reason != "" {
+			set(v1alpha1.Accepted, metav1.ConditionFalse, reason, message)
+		} else {
+			set(v1alpha1.Accepted, metav1.ConditionTrue, shift.ReasonAccepted, fmt.Sprintf("endpoints with %s=%s leave until %s", zs.Spec.From.Key, zs.Spec.From.Value, until.UTC().Format(time.RFC3339)))
+		}
+	}
+	if !isAccepted(zs) {
+		*status = v1alpha1.ZoneShiftStatus{ObservedGeneration: status.ObservedGeneration, Until: status.Until, Conditions: status.Conditions}
+		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, reasonNotAccepted, "no endpoint leaves, because the shift is not accepted")
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionYielding)
+		return 0, nil
+	}
+	status.Services, status.Yielding, status.Staying = survey.moving, survey.yielding, survey.staying
+	status.Stays = survey.stays[:min(len(survey.stays), mostStays)]
+	switch left := until.Sub(now); {
+	case left > 0:
+		again = min(surveyEvery, left)
+		if set(v1alpha1.ConditionInForce, metav1.ConditionTrue, reasonStored, survey.stored()); !survey.isStored() {
+			set(v1alpha1.ConditionInForce, metav1.ConditionFalse, reasonWriting, survey.stored())
+			again = min(surveyWriting, left)
+		}
+		if survey.yielding > 0 {
+			set(v1alpha1.ConditionYielding, metav1.ConditionTrue, "Overload", survey.yields(zs))
+		} else {
+			set(v1alpha1.ConditionYielding, metav1.ConditionFalse, "WithinBound", fmt.Sprintf("no Service gets more than %d %% load on top", zs.Spec.MaxOverload))
+		}
+	case survey.left > 0 || survey.ramps:
+		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, reasonReturning, fmt.Sprintf("the time is over; %d endpoints still get no new connections", survey.left))
+		set(v1alpha1.ConditionYielding, metav1.ConditionFalse, reasonEnded, "the time is over")
+		again = surveyWriting
+	default:
+		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, reasonEnded, "the time is over, and all endpoints are back; to remove the record: kubectl delete zoneshift "+zs.Name)
+		set(v1alpha1.ConditionYielding, metav1.ConditionFalse, reasonEnded, "the time is over")
+	}
+	return again, nil
+}
+
+// fault returns why a ZoneShift cannot begin, empty if it can.
+func (r shiftReconciler) fault(ctx context.Context, zs *v1alpha1.ZoneShift, survey *shiftSurvey, now time.Time) (reason, message string, err error) {
+	var all v1alpha1.ZoneShiftList
+	if err := r.client.List(ctx, &all); err != nil {
+		return "", "", fmt.Errorf("reading ZoneShifts: %w", err)
+	}
+	cluster, err := r.nodes.current(ctx)
+	if err != nil {
+		return "", "", fmt.Errorf("reading Nodes: %w", err)
+	}
+	if reason, message = shift.Fault(zs, pointers(all.Items), cluster, now); reason != "" {
+		return reason, message, nil
+	}
+	if bound := int(zs.Spec.MaxOverload); shift.Exceeds(survey.inside, survey.outside, bound) {
+		return shift.ReasonOverload, fmt.Sprintf("the Services have %d ready endpoints in the domain and %d outside: these would get %d %% more load, and spec.maxOverload is %d; raise it to shift nevertheless",
+			survey.inside, survey.outside, survey.inside*100/max(survey.outside, 1), bound), nil
+	}
+	return "", "", nil
+}
+
+// shiftSurvey is how far a shift is in force.
+type shiftSurvey struct {
+	moving, yielding, staying int32
+	// stays are the Services that yield or stay, by name.
+	stays []v1alpha1.StayingService
+	// inside and outside count the ready endpoints of the Services that move or yield.
+	inside, outside int
+	// slices and groups count the objects that should keep endpoints out, and the stored ones do.
+	slices, slicesStored, groups, groupsStored int
+	// left counts endpoints that get no new connections, whether or not the shift is over. ramps says that vicinity-proxy
+	// still gives some of them less than their share.
+	left  int
+	ramps bool
+	// homeless are nodes without a zone, whose proxies follow no hints.
+	homeless int
+}
+
+// survey reads how far a shift is in force. Before it is accepted, it says what the shift would do.
+func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now time.Time) (*shiftSurvey, error) {
+	cluster, err := r.nodes.current(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading Nodes: %w", err)
+	}
+	services, err := r.servicesIn(ctx, zs)
+	if err != nil {
+		return nil, err
+	}
+	s := shift.Shift{Name: zs.Name, Key: zs.Spec.From.Key, Value: zs.Spec.From.Value, MaxOverload: int(zs.Spec.MaxOverload)}
+	if current, _ := shift.Of(zs, now); current != nil {
+		s = *current
+	}
+	survey := &shiftSurvey{homeless: len(cluster.WithoutZone), ramps: s.Returning}
+	for _, key := range slices.SortedFunc(maps.Keys(services), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
+		var service corev1.Service
+		if err := r.client.Get(ctx, key, &service); err != nil {
+			if client.IgnoreNotFound(err) != nil {
+				return nil, fmt.Errorf("reading Service %s: %w", key, err)
+			}
+			continue
+		}
+		selected, err := selects(ctx, r.client, zs, &service)
+		if err != nil {
+			return nil, err
+		}
+		in, err := read(ctx, r.client, &service)
+		if err != nil {
+			return nil, err
+		}
+		in.Cluster, in.Settings, in.Shifts = cluster, r.options.Settings, []shift.Shift{s}
+		isInside := func(e *discoveryv1.Endpoint) bool { return isIn(zs, e, cluster) }
+		survey.countLeft(&in, isInside)
+		if selected && service.DeletionTimestamp == nil {
+			survey.add(&in, r.options.Exclusion.Reason(key.Namespace, key.Name), isInside)
+		}
+	}
+	return survey, nil
+}
+
+func (s *shiftSurvey) add(in *routing.Input, excluded string, isInside func(*discoveryv1.Endpoint) bool) {
+	shifting := routing.ShiftingOf(*in)
+	stays := cmp.Or(excluded, shifting.Stays)
+	switch {
+	case excluded != "":
+		s.staying++
+	case shifting.Yields:
+		s.yielding++
+		stays = fmt.Sprintf("yields: it has %d ready endpoints in the domain and %d outside", shifting.Inside, shifting.Outside)
+	case shifting.Moves:
+		s.moving++
+		s.countStored(in, isInside)
+	case stays != "":
+		s.staying++
+	}
+	if excluded == "" && (shifting.Moves || shifting.Yields) {
+		s.inside, s.outside = s.inside+shifting.Inside, s.outside+shifting.Outside
+	}
+	if stays != "" {
+		s.stays = append(s.stays, v1alpha1.StayingService{Namespace: in.Service.Namespace, Name: in.Service.Name, Reason: stays})
+	}
+}
+
+// countStored counts the slices or groups of a Service that keep its endpoints out.
+func (s *shiftSurvey) countStored(in *routing.Input, isInside func(*discoveryv1.Endpoint) bool) {
+	byGroups := routing.FollowsGroups(*in)
+	weight := int32(1000*in.Shifts[0].Weight + 0.5)
+	for _, group := range in.Groups {
+		inside, kept := groupShare(group, in.Cluster, isInside)
+		if !byGroups || !inside {
+			continue
+		}
+		if s.groups++; kept <= weight {
+			s.groupsStored++
+		}
+	}
+	for _, slice := range in.Slices {
+		inside, out := 0, 0
+		for i := range slice.Endpoints {
+			if e := &slice.Endpoints[i]; isInside(e) {
+				inside++
+				if hints.IsOut(e) {
+					out++
+				}
+			}
+		}
+		if byGroups || inside == 0 {
+			continue
+		}
+		if s.slices++; inside == out {
+			s.slicesStored++
+		}
+	}
+}
+
+// groupShare reports whether a group has endpoints of a domain, and the greatest weight that a zone gives them.
+func groupShare(group *v1alpha1.EndpointGroup, cluster *intent.Cluster, isInside func(*discoveryv1.Endpoint) bool) (inside bool, weight int32) {
+	inside = slices.ContainsFunc(group.Spec.Endpoints, func(e v1alpha1.GroupEndpoint) bool {
+		return isInside(&discoveryv1.Endpoint{NodeName: &e.Node, Zone: &e.Zone})
+	})
+	for _, consumer := range group.Spec.Consumers {
+		weight = max(weight, consumer.Weight)
+	}
+	return inside, weight
+}
+
+// countLeft counts the endpoints that a shift keeps out.
+func (s *shiftSurvey) countLeft(in *routing.Input, isInside func(*discoveryv1.Endpoint) bool) {
+	for _, slice := range in.Slices {
+		for i := range slice.Endpoints {
+			if e := &slice.Endpoints[i]; isInside(e) && hints.IsOut(e) {
+				s.left++
+			}
+		}
+	}
+	for _, group := range in.Groups {
+		if inside, weight := groupShare(group, in.Cluster, isInside); inside && weight == 0 {
+			s.left += len(group.Spec.Endpoints)
+		}
+	}
+}
+
+func (s *shiftSurvey) isStored() bool {
+	return s.slices == s.slicesStored && s.groups == s.groupsStored
+}
+
+func (s *shiftSurvey) stored() string {
+	text := fmt.Sprintf("hints: stored on %d of %d slices; groups: stored in %d of %d groups", s.slicesStored, s.slices, s.groupsStored, s.groups)
+	if s.homeless > 0 {
+		text += fmt.Sprintf("; clients on %d nodes without the label %s follow no hints", s.homeless, corev1.LabelTopologyZone)
+	}
+	return text
+}
+
+func (s *shiftSurvey) yields(zs *v1alpha1.ZoneShift) string {
+	return fmt.Sprintf("%d Services yield: their endpoints outside would get more than %d %% load on top; add replicas outside, or raise spec.maxOverload", s.yielding, zs.Spec.MaxOverload)
+}

@@ -1,0 +1,226 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// aShift takes zone a out of service for 72 hours.
+func aShift(now time.Time, ramp time.Duration) *v1alpha1.ZoneShift {
+	return &v1alpha1.ZoneShift{
+		ObjectMeta: metav1.ObjectMeta{Name: "out", Generation: 1, CreationTimestamp: metav1.NewTime(now.Truncate(time.Second))},
+		Spec: v1alpha1.ZoneShiftSpec{
+			From: v1alpha1.ShiftedDomain{Key: topology.Zone, Value: "a"}, For: metav1.Duration{Duration: 72 * time.Hour}, Ramp: &metav1.Duration{Duration: ramp},
+			MaxOverload: 100, Reason: "test",
+		},
+	}
+}
+
+func anAcceptedShift(now time.Time, ramp time.Duration) *v1alpha1.ZoneShift {
+	zs := aShift(now, ramp)
+	zs.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted", LastTransitionTime: zs.CreationTimestamp, ObservedGeneration: 1}}
+	return zs
+}
+
+// syncShift syncs a ZoneShift and returns it with its conditions, as TYPE=STATUS/REASON.
+func (w *world) syncShift(name string) (zs *v1alpha1.ZoneShift, conditions string, again time.Duration) {
+	w.t.Helper()
+	result, err := shiftReconciler{w.reconciler}.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	zs = new(v1alpha1.ZoneShift)
+	if err := w.client.Get(context.Background(), types.NamespacedName{Name: name}, zs); err != nil {
+		w.t.Fatal(err)
+	}
+	var words []string
+	for _, c := range zs.Status.Conditions {
+		words = append(words, fmt.Sprintf("%s=%s/%s", c.Type, c.Status, c.Reason))
+	}
+	return zs, strings.Join(words, " "), result.RequeueAfter
+}
+
+func messageOf(zs *v1alpha1.ZoneShift, kind string) string {
+	if c := meta.FindStatusCondition(zs.Status.Conditions, kind); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
+// A shift begins, goes on while endpoints fail and come back, and ends. Then nothing of it is left.
+func TestShift(t *testing.T) {
+	w := newWorld(t, append(threeZones(),
+		aService("web"), aSlice("web", 0, "a b b c c"),
+		aService("far"), aSlice("far", 0, "b c"),
+		aService("one"), aSlice("one", 0, "a"))...)
+	services, slices := w.service("web"), w.slices("web")
+	zs := aShift(w.clock.Now(), 0)
+	zs.Spec.MaxOverload = 50
+	w.create(zs)
+
+	_, conditions, again := w.syncShift("out")
+	if want := "Accepted=True/Accepted InForce=False/Writing Yielding=False/WithinBound"; conditions != want || again != surveyWriting {
+		t.Fatalf("a new shift: %s, again in %s", conditions, again)
+	}
+	for _, service := range []string{"web", "far", "one"} {
+		w.settle(service)
+	}
+	if got, want := w.hints(), "no-zone.vicinity.dev a+b+c a+b+c a+b+c a+b+c"; got != want {
+		t.Errorf("hints %s, want %s", got, want)
+	}
+	if sent := patchesOf(w.takePatches(), "*v1.Service"); len(sent) != 1 {
+		t.Errorf("Services got %q, want the label of web", sent)
+	}
+	zs, conditions, again = w.syncShift("out")
+	if want := "Accepted=True/Accepted InForce=True/Stored Yielding=False/WithinBound"; conditions != want || again != surveyEvery {
+		t.Errorf("a stored shift: %s, again in %s", conditions, again)
+	}
+	if got, want := messageOf(zs, v1alpha1.ConditionInForce), "hints: stored on 1 of 1 slices; groups: stored in 0 of 0 groups"; got != want {
+		t.Errorf("in force: %s", got)
+	}
+	if s := zs.Status; s.Services != 1 || s.Staying != 1 || len(s.Stays) != 1 || s.Stays[0] != (v1alpha1.StayingService{Namespace: "shop", Name: "one", Reason: "all its ready endpoints are in the domain"}) {
+		t.Errorf("status %+v", s)
+	}
+
+	// Outside, three of four endpoints fail, so the last one would get twice its load.
+	slice := w.slices("web")[0]
+	for i := range 3 {
+		slice.Endpoints[i+1].Conditions.Ready = new(false)
+	}
+	w.update(slice)
+	w.settle("web")
+	if labels := w.service("web").Labels; len(labels) > 0 {
+		t.Errorf("the Service does not yield: %v", labels)
+	}
+	w.removeHints() // as Kubernetes' controller does for a Service without the label
+	zs, conditions, _ = w.syncShift("out")
+	if want := "Accepted=True/Accepted InForce=True/Stored Yielding=True/Overload"; conditions != want || zs.Status.Yielding != 1 || zs.Status.Services != 0 {
+		t.Errorf("a Service yields: %s, status %+v", conditions, zs.Status)
+	}
+	slice = w.slices("web")[0]
+	for i := range slice.Endpoints {
+		slice.Endpoints[i].Conditions.Ready = new(true)
+	}
+	w.update(slice)
+	w.settle("web")
+	if !strings.HasPrefix(w.hints(), "no-zone") {
+		t.Errorf("the Service yields for ever: %s", w.hints())
+	}
+
+	w.clock.SetTime(zs.CreationTimestamp.Add(zs.Spec.For.Duration))
+	if _, conditions, again = w.syncShift("out"); conditions != "Accepted=True/Accepted InForce=False/Returning Yielding=False/Ended" || again != surveyWriting {
+		t.Errorf("the time is over: %s, again in %s", conditions, again)
+	}
+	w.settle("web")
+	w.removeHints()
+	if _, conditions, again = w.syncShift("out"); conditions != "Accepted=True/Accepted InForce=False/Ended Yielding=False/Ended" || again != 0 {
+		t.Errorf("all is back: %s, again in %s", conditions, again)
+	}
+	if got := w.service("web"); len(got.Labels) != len(services.Labels) || len(got.Annotations) != len(services.Annotations) || len(got.Status.Conditions) != 0 {
+		t.Errorf("left on the Service: %+v", got)
+	}
+	if got := w.slices("web")[0]; len(got.Annotations) != len(slices[0].Annotations) || len(got.Labels) != len(slices[0].Labels) {
+		t.Errorf("left on the slice: %+v", got.ObjectMeta)
+	}
+}
+
+func TestRefusedShifts(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		objects []client.Object
+		change  func(*v1alpha1.ZoneShift)
+		reason  string
+		message string
+	}{
+		{
+			name: "unknown zone", change: func(zs *v1alpha1.ZoneShift) { zs.Spec.From.Value = "z" }, reason: "UnknownDomain",
+			message: "spec.from.value: no node has the label topology.kubernetes.io/zone=z; its values are a, b, c",
+		},
+		{
+			name: "unknown key", change: func(zs *v1alpha1.ZoneShift) { zs.Spec.From.Key = "rack" }, reason: "UnknownDomain",
+			message: "spec.from.key: no node has the label rack",
+		},
+		{
+			name: "overload", objects: []client.Object{aService("web"), aSlice("web", 0, "a a b c")}, reason: "Overload",
+			message: "the Services have 2 ready endpoints in the domain and 2 outside: these would get 100 % more load, and spec.maxOverload is 50; raise it to shift nevertheless",
+		},
+		{
+			name: "overlap", reason: "Overlaps", message: "spec.from: node a-1 is in the domain of ZoneShift first, too; delete that one first",
+			objects: []client.Object{func() client.Object {
+				first := anAcceptedShift(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 0)
+				first.Name, first.Spec.From = "first", v1alpha1.ShiftedDomain{Key: topology.Hostname, Value: "a-1"}
+				return first
+			}()},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, append(threeZones(), test.objects...)...)
+			zs := aShift(w.clock.Now(), 0)
+			zs.Spec.MaxOverload = 50
+			if test.change != nil {
+				test.change(zs)
+			}
+			w.create(zs)
+			zs, conditions, again := w.syncShift("out")
+			if want := "Accepted=False/" + test.reason + " InForce=False/NotAccepted"; conditions != want || messageOf(zs, v1alpha1.Accepted) != test.message || again != 0 {
+				t.Errorf("%s: %s", conditions, messageOf(zs, v1alpha1.Accepted))
+			}
+			if test.reason != "Overload" {
+				return
+			}
+			// A refusal holds although its cause is gone, and ends with an edit.
+			if err := w.client.Delete(t.Context(), w.slices("web")[0]); err != nil {
+				t.Fatal(err)
+			}
+			if _, conditions, _ = w.syncShift("out"); !strings.HasPrefix(conditions, "Accepted=False/") {
+				t.Errorf("a refused shift begins by itself: %s", conditions)
+			}
+			zs.Generation++
+			w.update(zs)
+			if _, conditions, _ = w.syncShift("out"); !strings.HasPrefix(conditions, "Accepted=True/") {
+				t.Errorf("an edited shift: %s", conditions)
+			}
+		})
+	}
+}
+
+// A shift wakes the Services with endpoints in its domain when it is accepted, over or deleted: the largest first.
+func TestShiftsWakeServices(t *testing.T) {
+	w := newWorld(t, append(threeZones(), aSlice("small", 0, "a b"), aSlice("large", 0, "a a b"), aSlice("far", 0, "b c"))...)
+	before, after := aShift(w.clock.Now(), 0), anAcceptedShift(w.clock.Now(), 0)
+	q := &delayedQueue{TypedRateLimitingInterface: newQueue()}
+	h := w.reconciler.shiftHandler()
+	h.Update(t.Context(), event.UpdateEvent{ObjectOld: after, ObjectNew: after}, q)
+	if len(q.added) > 0 {
+		t.Errorf("a change of nothing wakes %v", q.added)
+	}
+	h.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, q)
+	h.Delete(t.Context(), event.DeleteEvent{Object: after}, q)
+	if got, want := strings.Join(q.added, " "), "shop/large+0s shop/small+20ms shop/large+0s shop/small+20ms"; got != want {
+		t.Errorf("woken %s, want %s", got, want)
+	}
+}
+
+// delayedQueue notes what is added with a delay.
+type delayedQueue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	added []string
+}
+
+func (q *delayedQueue) AddAfter(request reconcile.Request, after time.Duration) {
+	q.added = append(q.added, fmt.Sprintf("%s+%s", request, after))
+}

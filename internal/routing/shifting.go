@@ -1,0 +1,209 @@
+package routing
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/hints"
+	routingintent "vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/shift"
+)
+
+// Shifting is the effect of zone shifts on one Service.
+type Shifting struct {
+	// Moves says that the endpoints in shifted domains get no new connections.
+	Moves bool
+	// Yields says that they stay in service, because those outside would get more load than the bound allows.
+	Yields bool
+	// Stays says why they stay in service for another reason, or which connections still reach them. It is empty for most
+	// Services.
+	Stays string
+	// Inside and Outside count the ready endpoints, of the family that gets more load.
+	Inside, Outside int
+
+	bound int // in percent
+}
+
+// ShiftingOf returns the effect of an input's shifts.
+func ShiftingOf(in Input) Shifting {
+	in.Slices = routingintent.ProxySlices(in.Service, in.Slices)
+	return shiftingOf(&in, RequestOf(in))
+}
+
+// FollowsGroups reports whether groups deliver the shifts of an input, rather than hints.
+func FollowsGroups(in Input) bool {
+	request := RequestOf(in)
+	return (request.Groups || request.Headless) && !in.Settings.WithoutGroups
+}
+
+func shiftingOf(in *Input, request routingintent.Request) (s Shifting) {
+	request.Groups = request.Groups && !in.Settings.WithoutGroups
+	if !request.Groups {
+		in.Shifts = slices.DeleteFunc(slices.Clone(in.Shifts), func(s shift.Shift) bool { return s.Returning })
+	}
+	present := slices.ContainsFunc(in.Slices, func(slice *discoveryv1.EndpointSlice) bool {
+		return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return in.isOut(&e) })
+	})
+	if !present {
+		return s
+	}
+	s.bound = in.Shifts[0].MaxOverload
+	for i := range in.Shifts {
+		s.bound = min(s.bound, in.Shifts[i].MaxOverload)
+	}
+	endpoints := routingintent.SliceEndpoints(in.Slices, in.Cluster)
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		if len(endpoints[family]) == 0 {
+			continue
+		}
+		outside, inside := in.divide(endpoints[family])
+		if s.Stays == "" {
+			s.Stays = in.stays(request, inside, outside)
+		}
+		if len(inside)*s.Outside >= s.Inside*len(outside) {
+			s.Inside, s.Outside = len(inside), len(outside)
+		}
+	}
+	if s.Stays != "" {
+		return s
+	}
+	s.Yields = shift.Exceeds(s.Inside, s.Outside, s.bound)
+	s.Moves = !s.Yields
+	if s.Moves && in.Service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		s.Stays = "externalTrafficPolicy: Local: connections from outside the cluster still end on the node that they reach; others move"
+	}
+	return s
+}
+
+// shiftOf returns the shift of the domain of an endpoint, nil if there is none.
+func (in *Input) shiftOf(node, zone string) *shift.Shift {
+	for i := range in.Shifts {
+		if s := &in.Shifts[i]; s.Holds(in.Cluster.Labels(node), zone) {
+			return s
+		}
+	}
+	return nil
+}
+
+// isOut reports whether an endpoint of a slice is in a shifted domain.
+func (in *Input) isOut(e *discoveryv1.Endpoint) bool {
+	node := ""
+	if e.NodeName != nil {
+		node = *e.NodeName
+	}
+	return in.shiftOf(node, in.Cluster.ZoneOf(e)) != nil
+}
+
+// divide divides ready endpoints into those outside all shifted domains and those inside one.
+func (in *Input) divide(ready []routingintent.Endpoint) (outside, inside []routingintent.Endpoint) {
+	for _, e := range ready {
+		if in.shiftOf(e.Node, e.Zone) != nil {
+			inside = append(inside, e)
+		} else {
+			outside = append(outside, e)
+		}
+	}
+	return outside, inside
+}
+
+// stays returns why the endpoints of a Service cannot leave a domain, empty if they can.
+func (in *Input) stays(request routingintent.Request, inside, outside []routingintent.Endpoint) string {
+	service := in.Service
+	byHints := !request.Groups && !request.Headless
+	proxy := service.Labels[v1alpha1.LabelServiceProxyName]
+	foreign := slices.IndexFunc(in.Slices, hints.IsForeign)
+	switch zones := len(in.Cluster.Zones()); {
+	case request.NoPlan != "" && !request.Headless:
+		return request.NoPlan
+	case request.Headless && routingintent.PeersReason(service, routingintent.GivesNames(in.Slices)) != "":
+		return routingintent.PeersReason(service, routingintent.GivesNames(in.Slices))
+	case request.Headless && in.Settings.WithoutGroups:
+		return routingintent.GroupsAreOff + ", and DNS reads from groups which endpoints leave"
+	case foreign >= 0:
+		return fmt.Sprintf("EndpointSlice %s is not written by Kubernetes' own controller", in.Slices[foreign].Name)
+	case proxy != "" && proxy != v1alpha1.ServiceProxyName:
+		return fmt.Sprintf("label %s gives the Service to %q", v1alpha1.LabelServiceProxyName, proxy)
+	case len(inside) > 0 && len(outside) == 0:
+		return "all its ready endpoints are in the domain"
+	case byHints && in.Settings.WithoutHints:
+		return routingintent.HintsAreOff
+	case byHints && zones == 0:
+		return "no node has the label " + corev1.LabelTopologyZone + ", by which proxies follow hints"
+	case byHints && len(outside)*v1alpha1.MaxHints < zones:
+		return fmt.Sprintf("an endpoint can have hints for at most %d zones, so %d endpoints outside cannot serve %d zones", v1alpha1.MaxHints, len(outside), zones)
+	case !byHints && request.Intent.Tiers.Hard():
+		return in.strands(request, outside)
+	}
+	return ""
+}
+
+// strands says which clients in a shifted domain reach only endpoints that leave, because the Service requires a near
+// one.
+func (in *Input) strands(request routingintent.Request, outside []routingintent.Endpoint) string {
+	for i := range in.Shifts {
+		s := &in.Shifts[i]
+		for _, node := range in.Cluster.Domains(s.Key)[s.Value] {
+			reaches := slices.ContainsFunc(request.Intent.Tiers, func(key string) bool {
+				domain := in.Cluster.Domain(node, key)
+				return domain != "" && slices.ContainsFunc(outside, func(e routingintent.Endpoint) bool { return in.Cluster.Domain(e.Node, key) == domain })
+			})
+			if !reaches {
+				return fmt.Sprintf("%s: clients on node %s would reach no endpoint", request.Source, node)
+			}
+		}
+	}
+	return ""
+}
+
+// shifted completes a request for a Service whose endpoints leave: one that asks for nothing gets balanced traffic.
+func shifted(request routingintent.Request) routingintent.Request {
+	if request.Headless && request.NoPlan != "" {
+		request.NoPlan, request.Intent = "", allocate.Intent{}
+	}
+	return request
+}
+
+// boundFor returns the intent with the bound that keeps the load of a shift and of the plan together within that of the
+// shift.
+func (s *Shifting) boundFor(intent allocate.Intent) allocate.Intent {
+	if !s.Moves || intent.Bound == nil {
+		return intent
+	}
+	left := (1+float64(s.bound)/100)/(1+float64(s.Inside)/float64(max(s.Outside, 1))) - 1
+	switch {
+	case left <= minimalBound:
+		return allocate.Intent{}
+	case left < intent.Bound.OverloadThreshold:
+		bound := *intent.Bound
+		bound.OverloadThreshold = left
+		intent.Bound = &bound
+	}
+	return intent
+}
+
+// minimalBound is the least overload for which a plan is made.
+const minimalBound = 0.01
+
+// keepShare gives the endpoints that leave the share of connections that a ramp leaves them. DNS has no weights, so there
+// they leave at once.
+func (f *FamilyDecision) keepShare(in *Input, request *routingintent.Request, inside []routingintent.Endpoint) {
+	for _, e := range inside {
+		weight := in.shiftOf(e.Node, e.Zone).Weight
+		if weight == 0 || request.Headless {
+			f.Assigned[e.Address] = allocate.ConsumerSet{}
+			continue
+		}
+		weights := map[string]float64{}
+		for i := range f.Region.Zones {
+			if zone := f.Region.Zones[i].Name; request.AsksNothing() || zone == e.Zone {
+				weights[zone] = weight
+			}
+		}
+		f.Assigned[e.Address] = allocate.NewWeightedConsumerSet(weights)
+	}
+}

@@ -1,0 +1,140 @@
+package shift
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Shift is the part of a ZoneShift that routing follows at one moment.
+type Shift struct {
+	// Name is that of the ZoneShift.
+	Name       string
+	Key, Value string
+	// MaxOverload is the load in percent that endpoints outside may get on top.
+	MaxOverload int
+	// Weight is the share of their connections that the domain's endpoints still get from vicinity-proxy: from 0 to 1.
+	Weight float64
+	// Returning says that the time is over. Only vicinity-proxy still ramps its endpoints up.
+	Returning bool
+}
+
+// Of returns the shift of an accepted ZoneShift, and how long it stays as it is, zero for ever. It is nil before and
+// after.
+func Of(zs *v1alpha1.ZoneShift, now time.Time) (s *Shift, lasts time.Duration) {
+	accepted := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.Accepted)
+	if accepted == nil || accepted.Status != metav1.ConditionTrue || zs.DeletionTimestamp != nil {
+		return nil, 0
+	}
+	from := zs.Spec.From
+	s = &Shift{Name: zs.Name, Key: from.Key, Value: from.Value, MaxOverload: int(zs.Spec.MaxOverload)}
+	ramp, until := rampOf(zs), Until(zs)
+	down, toDown := progress(now.Sub(accepted.LastTransitionTime.Time), ramp)
+	if left := until.Sub(now); left > 0 {
+		s.Weight, lasts = 1-down, left
+		if toDown > 0 {
+			lasts = min(lasts, toDown)
+		}
+		return s, lasts
+	}
+	up, toUp := progress(now.Sub(until), ramp)
+	if up >= 1 {
+		return nil, 0
+	}
+	s.Returning, s.Weight = true, max(up, 1-down)
+	return s, toUp
+}
+
+// rampSteps is the number of steps of a ramp. Each step writes the groups of the Services that move.
+const rampSteps = 10
+
+// progress returns the finished part of a ramp, and how long it stays so, zero for ever.
+func progress(passed, ramp time.Duration) (part float64, lasts time.Duration) {
+	if passed >= ramp {
+		return 1, 0
+	}
+	step := max(ramp/rampSteps, 1)
+	done := max(passed, 0) / step
+	return min(float64(done)/rampSteps, 1), (done+1)*step - passed
+}
+
+func rampOf(zs *v1alpha1.ZoneShift) time.Duration {
+	if zs.Spec.Ramp == nil {
+		return 0
+	}
+	return zs.Spec.Ramp.Duration
+}
+
+// Until returns when a ZoneShift ends.
+func Until(zs *v1alpha1.ZoneShift) time.Time {
+	return zs.CreationTimestamp.Add(zs.Spec.For.Duration)
+}
+
+// Holds reports whether an endpoint is in the domain. The zone of an endpoint counts if its node is unknown.
+func (s *Shift) Holds(node topology.Labels, zone string) bool {
+	if s.Key == topology.Zone {
+		return zone == s.Value
+	}
+	return node[s.Key] == s.Value
+}
+
+// Selects reports whether a ZoneShift is for a Service. Selectors that are invalid select nothing.
+func Selects(zs *v1alpha1.ZoneShift, service, namespace map[string]string) bool {
+	matches := func(selector *metav1.LabelSelector, of map[string]string) bool {
+		if selector == nil {
+			return true
+		}
+		read, err := metav1.LabelSelectorAsSelector(selector)
+		return err == nil && read.Matches(labels.Set(of))
+	}
+	return matches(zs.Spec.Services.Selector, service) && matches(zs.Spec.Services.NamespaceSelector, namespace)
+}
+
+// Reasons of the condition Accepted.
+const (
+	ReasonAccepted      = "Accepted"
+	ReasonUnknownDomain = "UnknownDomain"
+	ReasonOnlyDomain    = "OnlyDomain"
+	ReasonOverlaps      = "Overlaps"
+	ReasonOverload      = "Overload"
+)
+
+// Fault returns why a ZoneShift cannot be accepted, empty if it can. Others are the other ZoneShifts.
+func Fault(zs *v1alpha1.ZoneShift, others []*v1alpha1.ZoneShift, cluster *intent.Cluster, now time.Time) (reason, message string) {
+	from := zs.Spec.From
+	domains := cluster.Domains(from.Key)
+	inside := domains[from.Value]
+	switch {
+	case len(domains) == 0:
+		return ReasonUnknownDomain, fmt.Sprintf("spec.from.key: no node has the label %s", from.Key)
+	case len(inside) == 0:
+		return ReasonUnknownDomain, fmt.Sprintf("spec.from.value: no node has the label %s=%s; its values are %s",
+			from.Key, from.Value, plaintext.FirstOf(slices.Sorted(maps.Keys(domains)), mostNamed))
+	case len(inside) == len(cluster.Names()):
+		return ReasonOnlyDomain, fmt.Sprintf("spec.from: every node has the label %s=%s, so there is nowhere to go", from.Key, from.Value)
+	}
+	for _, other := range others {
+		if running, _ := Of(other, now); other.Name == zs.Name || running == nil {
+			continue
+		}
+		for _, node := range cluster.Domains(other.Spec.From.Key)[other.Spec.From.Value] {
+			if slices.Contains(inside, node) {
+				return ReasonOverlaps, fmt.Sprintf("spec.from: node %s is in the domain of ZoneShift %s, too; delete that one first", node, other.Name)
+			}
+		}
+	}
+	return "", ""
+}
+
+// mostNamed limits the domains that a message names.
+const mostNamed = 8

@@ -1,0 +1,121 @@
+package shift
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// accepted is a shift of zone a for an hour that was accepted 10 s after its creation.
+func accepted(spec v1alpha1.ZoneShiftSpec) *v1alpha1.ZoneShift {
+	spec.From, spec.For = v1alpha1.ShiftedDomain{Key: topology.Zone, Value: "a"}, metav1.Duration{Duration: time.Hour}
+	zs := &v1alpha1.ZoneShift{ObjectMeta: metav1.ObjectMeta{Name: "out", CreationTimestamp: metav1.NewTime(start)}, Spec: spec}
+	zs.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(start.Add(10 * time.Second))}}
+	return zs
+}
+
+func TestRamp(t *testing.T) {
+	minute := &metav1.Duration{Duration: time.Minute}
+	for _, test := range []struct {
+		at   time.Duration
+		ramp *metav1.Duration
+		want string // weight, whether it is returning, and how long that lasts
+	}{
+		{10 * time.Second, minute, "1.0 false 6s"},
+		{16 * time.Second, minute, "0.9 false 6s"},
+		{39 * time.Second, minute, "0.6 false 1s"},
+		{70 * time.Second, minute, "0.0 false 58m50s"},
+		{10 * time.Second, nil, "0.0 false 59m50s"},
+		{time.Hour, minute, "0.0 true 6s"},
+		{time.Hour + 59*time.Second, minute, "0.9 true 1s"},
+		{time.Hour + time.Minute, minute, "none"},
+		{time.Hour, nil, "none"},
+	} {
+		s, lasts := Of(accepted(v1alpha1.ZoneShiftSpec{Ramp: test.ramp}), start.Add(test.at))
+		got := "none"
+		if s != nil {
+			got = fmt.Sprintf("%.1f %t %s", s.Weight, s.Returning, lasts)
+		}
+		if got != test.want {
+			t.Errorf("after %s: %s, want %s", test.at, got, test.want)
+		}
+	}
+	refused := accepted(v1alpha1.ZoneShiftSpec{})
+	refused.Status.Conditions[0].Status = metav1.ConditionFalse
+	if s, _ := Of(refused, start.Add(time.Minute)); s != nil {
+		t.Errorf("a refused shift is in force: %+v", s)
+	}
+}
+
+func TestSelects(t *testing.T) {
+	web := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	shop := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "shop"}}
+	for _, test := range []struct {
+		services v1alpha1.ShiftedServices
+		want     bool
+	}{
+		{v1alpha1.ShiftedServices{}, true},
+		{v1alpha1.ShiftedServices{Selector: web}, true},
+		{v1alpha1.ShiftedServices{Selector: shop}, false},
+		{v1alpha1.ShiftedServices{NamespaceSelector: shop}, true},
+		{v1alpha1.ShiftedServices{Selector: web, NamespaceSelector: web}, false},
+		{v1alpha1.ShiftedServices{Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like"}}}}, false},
+	} {
+		zs := accepted(v1alpha1.ZoneShiftSpec{Services: test.services})
+		if got := Selects(zs, map[string]string{"app": "web"}, map[string]string{"team": "shop"}); got != test.want {
+			t.Errorf("%+v: %t", test.services, got)
+		}
+	}
+}
+
+func TestBound(t *testing.T) {
+	for _, test := range []struct {
+		inside, outside, bound int
+		exceeds                bool
+		needed                 int
+	}{
+		{0, 0, 50, false, 0}, {1, 2, 50, false, 2}, {2, 3, 50, true, 4}, {2, 3, 67, false, 3}, {1, 0, 10000, true, 1}, {5, 10, 49, true, 11},
+	} {
+		if got := Exceeds(test.inside, test.outside, test.bound); got != test.exceeds {
+			t.Errorf("%+v: exceeds %t", test, got)
+		}
+		if got := Needed(test.inside, test.bound); got != test.needed {
+			t.Errorf("%+v: needs %d", test, got)
+		}
+	}
+}
+
+// No spec makes the readers panic.
+func FuzzShift(f *testing.F) {
+	for _, spec := range []string{
+		`{"from":{"key":"topology.kubernetes.io/zone","value":"a"},"for":"1h","ramp":"1m","maxOverload":50,"reason":"test"}`,
+		`{"from":{"key":"rack"},"for":"-1h","ramp":"1ns","services":{"selector":{"matchExpressions":[{"key":"","operator":"Like"}]}}}`,
+	} {
+		f.Add(spec, int64(0))
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a-1", Labels: map[string]string{topology.Zone: "a"}}}
+	f.Fuzz(func(t *testing.T, text string, after int64) {
+		var spec v1alpha1.ZoneShiftSpec
+		if json.Unmarshal([]byte(text), &spec) != nil {
+			return
+		}
+		zs := accepted(spec)
+		zs.Spec = spec
+		now := start.Add(time.Duration(after))
+		if s, lasts := Of(zs, now); s != nil && (s.Weight < 0 || s.Weight > 1 || lasts < 0) {
+			t.Errorf("weight %g for %s", s.Weight, lasts)
+		}
+		Selects(zs, nil, nil)
+		Fault(zs, []*v1alpha1.ZoneShift{accepted(v1alpha1.ZoneShiftSpec{})}, intent.NewCluster([]*corev1.Node{node}), now)
+	})
+}
