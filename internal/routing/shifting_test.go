@@ -3,6 +3,7 @@ package routing
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -157,6 +158,22 @@ func TestShiftsAreComplete(t *testing.T) {
 					if !usable[e.Address] && hasUsable(port, usable) {
 						t.Fatalf("node %s uses %s, which leaves: %s", node.Name, e.Address, strings.Join(hintWords(eps[0].Endpoints), " "))
 					}
+				}
+			}
+		}
+		// Without the shift, nothing of it is left where Vicinity writes hints.
+		s.in.Slices, s.in.Shifts = eps, nil
+		if d = mustDecide(t, s.in); d.Hints() == nil {
+			return
+		}
+		for _, slice := range applyStep(eps, d.Hints().Next(eps, false)) {
+			for i := range slice.Endpoints {
+				e := &slice.Endpoints[i]
+				if conditions := e.Conditions; conditions.Terminating != nil && *conditions.Terminating || slices.Contains(slice.Endpoints[i].Addresses, "") {
+					continue
+				}
+				if e.Hints != nil && d.Request.OwnZone && len(e.Hints.ForNodes) > 0 || slices.Contains(hints.Zones(e), hints.NoZone) && slice.Annotations[v1alpha1.AnnotationHeld] == "" {
+					t.Fatalf("left of the shift: %s", strings.Join(hintWords(slice.Endpoints), " "))
 				}
 			}
 		}

@@ -92,7 +92,7 @@ func (p *Plan) hint(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	}
 	hints, nodes := p.zones[e.Addresses[0]], p.nodes[e.Addresses[0]]
 	if p.zones != nil && hints == nil {
-		zones := Zones(e)
+		zones := slices.DeleteFunc(Zones(e), func(zone string) bool { return zone == NoZone })
 		if home := p.home(e); len(zones) == 0 && home != "" {
 			zones = []string{home}
 		}
@@ -185,7 +185,7 @@ func ownZoneHints(e *discoveryv1.Endpoint, home string) *discoveryv1.EndpointHin
 		return e.Hints
 	}
 	hints := &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: home}}}
-	if e.Hints != nil {
+	if e.Hints != nil && !slices.Equal(e.Hints.ForNodes, outHints.ForNodes) {
 		hints.ForNodes = e.Hints.ForNodes
 	}
 	return hints

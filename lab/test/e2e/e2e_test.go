@@ -91,7 +91,7 @@ type scene struct {
 // areas returns all areas in the order in which they run. Areas that share a lab are neighbours.
 func areas() []area {
 	return []area{
-		routingArea(), proxyArea(), namesArea(), doctorArea(), consoleArea(), releaseArea(),
+		routingArea(), proxyArea(), namesArea(), shiftArea(), doctorArea(), consoleArea(), releaseArea(),
 		disruptionArea(), rolloutsArea(),
 		labArea(), everythingArea(), metricsArea(),
 	}
