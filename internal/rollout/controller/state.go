@@ -16,13 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/scheduling"
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
@@ -152,10 +151,7 @@ func wantsPodOn(node *corev1.Node, spec *corev1.PodSpec) bool {
 	if matches, err := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity).Match(node); err != nil || !matches {
 		return err != nil
 	}
-	_, tainted := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, func(taint *corev1.Taint) bool {
-		return taint.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(taint.Key, "node.kubernetes.io/")
-	}, true)
-	return !tainted
+	return !scheduling.IsKeptOff(spec, node, func(taint *corev1.Taint) bool { return !strings.HasPrefix(taint.Key, "node.kubernetes.io/") })
 }
 
 // cachedPods returns the pods that a workload controls. For a Deployment, whose pods have several controllers, it returns all pods of

@@ -13,12 +13,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"vicinity.dev/vicinity/internal/kit/scheduling"
 	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/scaledown/spread"
 )
@@ -183,22 +182,14 @@ func placesOf(spec *corev1.PodSpec, key string, nodes []corev1.Node) []spread.Pl
 		if !found || !matches || err != nil {
 			continue
 		}
-		if isKeptOff(spec, node, func(taint *corev1.Taint) bool { return intent.IsControlPlaneTaint(node, taint) }) {
+		if scheduling.IsKeptOff(spec, node, func(taint *corev1.Taint) bool { return intent.IsControlPlaneTaint(node, taint) }) {
 			continue
 		}
-		usable[domain] = usable[domain] || !node.Spec.Unschedulable && !isKeptOff(spec, node, func(*corev1.Taint) bool { return true })
+		usable[domain] = usable[domain] || !node.Spec.Unschedulable && !scheduling.IsKeptOff(spec, node, nil)
 	}
 	var places []spread.Place
 	for _, name := range slices.Sorted(maps.Keys(usable)) {
 		places = append(places, spread.Place{Name: name, Usable: usable[name]})
 	}
 	return places
-}
-
-// isKeptOff reports whether a taint that the function accepts keeps a pod off a node.
-func isKeptOff(spec *corev1.PodSpec, node *corev1.Node, some func(*corev1.Taint) bool) bool {
-	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, func(taint *corev1.Taint) bool {
-		return taint.Effect != corev1.TaintEffectPreferNoSchedule && some(taint)
-	}, true)
-	return found
 }
