@@ -1,5 +1,4 @@
-// Package manifest reads Kubernetes objects from files in YAML or JSON, and says where a mistake is. A
-// Set has the objects that decide where traffic can go.
+// Package manifest reads Kubernetes objects from files in YAML or JSON, and says where a mistake is.
 package manifest
 
 import (
@@ -13,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,41 +23,43 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Set holds objects in the order in which they were first given.
-type Set struct {
-	Nodes           []*corev1.Node
-	Pods            []*corev1.Pod
-	Services        []*corev1.Service
-	Slices          []*discoveryv1.EndpointSlice
-	Policies        []*v1alpha1.RoutingPolicy
-	ClusterPolicies []*v1alpha1.ClusterRoutingPolicy
-	Namespaces      []*corev1.Namespace
-
+// Objects holds the objects of some kinds, in the order in which they were first given.
+type Objects struct {
 	scheme   *runtime.Scheme // of the kinds that are read
 	decoder  runtime.Decoder
+	list     []runtime.Object
 	places   map[string]int // index in the list, by kind, namespace and name
 	ignored  map[string]int // count by kind
 	replaced []string
 }
 
-// NewSet returns an empty set.
-func NewSet() *Set {
+// NewObjects returns an empty Objects for some kinds.
+func NewObjects(kinds map[schema.GroupVersion][]runtime.Object) *Objects {
 	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Namespace{}, &corev1.Node{}, &corev1.Pod{}, &corev1.Service{})
-	scheme.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{})
-	scheme.AddKnownTypes(v1alpha1.GroupVersion, &v1alpha1.ClusterRoutingPolicy{}, &v1alpha1.RoutingPolicy{})
-	return &Set{
-		scheme: scheme, decoder: serializer.NewCodecFactory(scheme).UniversalDeserializer(), places: map[string]int{}, ignored: map[string]int{},
+	for version, types := range kinds {
+		scheme.AddKnownTypes(version, types...)
 	}
+	return &Objects{scheme: scheme, decoder: serializer.NewCodecFactory(scheme).UniversalDeserializer(), places: map[string]int{}, ignored: map[string]int{}}
+}
+
+// List returns the objects of one kind.
+func List[T any](m *Objects) []*T {
+	var list []*T
+	for _, object := range m.list {
+		if of, is := any(object).(*T); is {
+			list = append(list, of)
+		}
+	}
+	return list
 }
 
 // Read adds objects in YAML or JSON, documents or lists. It replaces an object that was read before.
 // The error is an Error unless reading itself fails.
-func (m *Set) Read(file string, from io.Reader) error {
+func (m *Objects) Read(file string, from io.Reader) error {
 	return Walk(file, from, m.add)
 }
 
-func (m *Set) add(o Object) error {
+func (m *Objects) add(o Object) error {
 	if !m.scheme.Recognizes(o.Kind) {
 		m.ignored[m.ignoredName(o.Kind)]++
 		return nil
@@ -69,12 +71,11 @@ func (m *Set) add(o Object) error {
 	if o.name == "" {
 		return errors.New("metadata.name is missing")
 	}
-	m.keep(decoded)
-	return nil
+	return m.keep(o.Kind.Kind, decoded)
 }
 
 // ignoredName adds group and version where the kind alone would look like one that is read.
-func (m *Set) ignoredName(gvk schema.GroupVersionKind) string {
+func (m *Objects) ignoredName(gvk schema.GroupVersionKind) string {
 	for known := range m.scheme.AllKnownTypes() {
 		if known.Kind == gvk.Kind {
 			return fmt.Sprintf("%s of %s", gvk.Kind, gvk.GroupVersion())
@@ -83,43 +84,32 @@ func (m *Set) ignoredName(gvk schema.GroupVersionKind) string {
 	return gvk.Kind
 }
 
+// clusterWide are the kinds without a namespace.
+var clusterWide = []string{"ClusterRoutingPolicy", "MutatingWebhookConfiguration", "Namespace", "Node", "PersistentVolume", "ValidatingWebhookConfiguration"}
+
 // keep adds or replaces an object. Without a namespace it is in the default one, as for kubectl.
-func (m *Set) keep(decoded runtime.Object) {
-	switch object := decoded.(type) {
-	case *corev1.Node:
-		m.Nodes = put(m, m.Nodes, "Node "+object.Name, object)
-	case *corev1.Namespace:
-		m.Namespaces = put(m, m.Namespaces, "Namespace "+object.Name, object)
-	case *v1alpha1.ClusterRoutingPolicy:
-		m.ClusterPolicies = put(m, m.ClusterPolicies, "ClusterRoutingPolicy "+object.Name, object)
-	case *corev1.Pod:
-		m.Pods = putNamespaced(m, m.Pods, "Pod", object)
-	case *corev1.Service:
-		m.Services = putNamespaced(m, m.Services, "Service", object)
-	case *v1alpha1.RoutingPolicy:
-		m.Policies = putNamespaced(m, m.Policies, "RoutingPolicy", object)
-	case *discoveryv1.EndpointSlice:
-		m.Slices = putNamespaced(m, m.Slices, "EndpointSlice", object)
+func (m *Objects) keep(kind string, decoded runtime.Object) error {
+	object, err := meta.Accessor(decoded)
+	if err != nil {
+		return err
 	}
-}
-
-func putNamespaced[T metav1.Object](m *Set, list []T, kind string, object T) []T {
-	object.SetNamespace(cmp.Or(object.GetNamespace(), metav1.NamespaceDefault))
-	return put(m, list, kind+" "+object.GetNamespace()+"/"+object.GetName(), object)
-}
-
-func put[T any](m *Set, list []T, name string, object T) []T {
+	name := kind + " " + object.GetName()
+	if !slices.Contains(clusterWide, kind) {
+		object.SetNamespace(cmp.Or(object.GetNamespace(), metav1.NamespaceDefault))
+		name = kind + " " + object.GetNamespace() + "/" + object.GetName()
+	}
 	if at, found := m.places[name]; found {
 		m.replaced = append(m.replaced, name)
-		list[at] = object
-		return list
+		m.list[at] = decoded
+		return nil
 	}
-	m.places[name] = len(list)
-	return append(list, object)
+	m.places[name] = len(m.list)
+	m.list = append(m.list, decoded)
+	return nil
 }
 
 // Notes has a sentence for each thing that was read and does not count.
-func (m *Set) Notes() []string {
+func (m *Objects) Notes() []string {
 	var kinds, notes []string
 	for kind, n := range m.ignored {
 		kinds = append(kinds, fmt.Sprintf("%s (%d)", kind, n))
@@ -139,6 +129,35 @@ func (m *Set) Notes() []string {
 			plaintext.Count(int64(n), "object", "objects"), plaintext.FirstOf(m.replaced, 5)))
 	}
 	return notes
+}
+
+// Set has the objects that decide where traffic can go.
+type Set struct {
+	*Objects
+	Nodes           []*corev1.Node
+	Pods            []*corev1.Pod
+	Services        []*corev1.Service
+	Slices          []*discoveryv1.EndpointSlice
+	Policies        []*v1alpha1.RoutingPolicy
+	ClusterPolicies []*v1alpha1.ClusterRoutingPolicy
+	Namespaces      []*corev1.Namespace
+}
+
+// NewSet returns an empty set.
+func NewSet() *Set {
+	return &Set{Objects: NewObjects(map[schema.GroupVersion][]runtime.Object{
+		corev1.SchemeGroupVersion:      {&corev1.Namespace{}, &corev1.Node{}, &corev1.Pod{}, &corev1.Service{}},
+		discoveryv1.SchemeGroupVersion: {&discoveryv1.EndpointSlice{}},
+		v1alpha1.GroupVersion:          {&v1alpha1.ClusterRoutingPolicy{}, &v1alpha1.RoutingPolicy{}},
+	})}
+}
+
+// Read is Read of Objects.
+func (m *Set) Read(file string, from io.Reader) error {
+	err := m.Objects.Read(file, from)
+	m.Nodes, m.Pods, m.Services, m.Slices = List[corev1.Node](m.Objects), List[corev1.Pod](m.Objects), List[corev1.Service](m.Objects), List[discoveryv1.EndpointSlice](m.Objects)
+	m.Policies, m.ClusterPolicies, m.Namespaces = List[v1alpha1.RoutingPolicy](m.Objects), List[v1alpha1.ClusterRoutingPolicy](m.Objects), List[corev1.Namespace](m.Objects)
+	return err
 }
 
 // Defaults returns the ClusterRoutingPolicies of a namespace. A Namespace that is not given has only
