@@ -2,20 +2,25 @@
 // endpoints leave and how far; the controller of routing asks it whether a ZoneShift can be accepted.
 package shift
 
-// Overload returns the load in percent that each endpoint outside a domain gets on top if those inside leave. Without an
-// endpoint outside there is no bound.
-func Overload(inside, outside int) (percent float64, bounded bool) {
-	if inside == 0 {
+// Overload returns how much traffic each endpoint outside a zone gets on top of today's when those inside stop, in
+// percent rounded up. It is unlimited if none is outside.
+func Overload(inside, outside int) (percent int, unlimited bool) {
+	switch {
+	case inside == 0:
+		return 0, false
+	case outside == 0:
 		return 0, true
 	}
-	if outside == 0 {
-		return 0, false
-	}
-	return 100 * float64(inside) / float64(outside), true
+	return ceil(inside*100, outside), false
 }
 
-// Exceeds reports whether a shift gives the endpoints outside more load on top than a bound in percent.
-func Exceeds(inside, outside, bound int) bool { return inside*100 > bound*outside }
+// Exceeds reports whether the overload of the endpoints outside a zone is more than a bound in percent.
+func Exceeds(inside, outside, maxOverload int) bool { return inside*100 > maxOverload*outside }
 
-// Needed returns the number of endpoints outside for which a shift keeps a bound in percent.
-func Needed(inside, bound int) int { return (inside*100 + bound - 1) / bound }
+// NeededOutside returns the fewest endpoints outside a zone that do not exceed a bound, which is at least 1.
+func NeededOutside(inside, maxOverload int) int { return ceil(inside*100, maxOverload) }
+
+// Replicas returns the fewest replicas that leave the needed endpoints outside, if more of them spread as the present ones do.
+func Replicas(replicas, outside, needed int) int { return ceil(needed*replicas, outside) }
+
+func ceil(a, b int) int { return (a + b - 1) / b }

@@ -78,23 +78,6 @@ func TestSelects(t *testing.T) {
 	}
 }
 
-func TestBound(t *testing.T) {
-	for _, test := range []struct {
-		inside, outside, bound int
-		exceeds                bool
-		needed                 int
-	}{
-		{0, 0, 50, false, 0}, {1, 2, 50, false, 2}, {2, 3, 50, true, 4}, {2, 3, 67, false, 3}, {1, 0, 10000, true, 1}, {5, 10, 49, true, 11},
-	} {
-		if got := Exceeds(test.inside, test.outside, test.bound); got != test.exceeds {
-			t.Errorf("%+v: exceeds %t", test, got)
-		}
-		if got := Needed(test.inside, test.bound); got != test.needed {
-			t.Errorf("%+v: needs %d", test, got)
-		}
-	}
-}
-
 // No spec makes the readers panic.
 func FuzzShift(f *testing.F) {
 	for _, spec := range []string{

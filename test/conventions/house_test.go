@@ -48,6 +48,7 @@ var house = map[string]kind{
 	"internal/simulate":  ground,
 
 	"internal/endpoint": front,
+	"internal/shift":    front,
 
 	"internal/routing":              front,
 	"internal/routing/capacity":     kit, // evaluates CEL
