@@ -21,6 +21,7 @@ const (
 
 type doctorFlags struct {
 	cluster clusterFlags
+	loss    lossFlags
 	output  outputFlag
 }
 
@@ -40,30 +41,36 @@ docs/doctor.md lists all findings.
 It only gets and lists objects, with your rights, and names what it may not read. To test the
 webhooks through the API server, it needs "get" of "services/proxy".
 
+With --lose it rehearses the loss of a zone instead: which Services, volumes, budgets and
+webhooks fail, which pods stay pending, and how much room the others have. With -f it reads
+manifests, as kubectl prints them, and needs no cluster.
+
 The exit code is 0 without a problem, 1 with a problem, and 2 if the cluster cannot be read.`,
 		Example: `  vicinity doctor
-  vicinity doctor -o json`,
+  vicinity doctor -o json
+  vicinity doctor --lose zone-a
+  vicinity doctor --lose zone-a -f cluster.yaml --max-overload 100`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.loss.asked = cmd.Flags().Changed("lose")
+			if err := f.loss.check(cmd.Flags()); err != nil {
+				return err
+			}
 			return f.run(cmd.Context(), s, reach)
 		},
 	}
 	flags := cmd.Flags()
 	f.cluster.add(flags, "`NAMESPACE` of Vicinity (default: look in all)")
+	f.loss.add(flags)
 	f.output.add(flags, "text", "json", "yaml")
 	return cmd
 }
 
 func (f *doctorFlags) run(ctx context.Context, s command.Streams, reach connector) error {
-	r, err := reach.reader(&f.cluster)
+	report, err := f.report(ctx, s, reach)
 	if err != nil {
 		return couldNotLook(ctx, err)
 	}
-	reading, err := r.examined(ctx, f.cluster.namespace)
-	if err != nil {
-		return couldNotLook(ctx, err)
-	}
-	report := doctor.Examine(reading)
 	if f.output.form == "text" {
 		for _, sentence := range report.NotKnown {
 			fmt.Fprintln(printable{s.Err}, sentence)
@@ -76,6 +83,24 @@ func (f *doctorFlags) run(ctx context.Context, s command.Streams, reach connecto
 		return &command.ExitError{Code: exitProblems, Err: fmt.Errorf("%s found", count(int64(report.Problems), "problem", "problems"))}
 	}
 	return nil
+}
+
+func (f *doctorFlags) report(ctx context.Context, s command.Streams, reach connector) (*doctor.Report, error) {
+	if len(f.loss.files) > 0 {
+		return f.loss.rehearseManifests(ctx, s)
+	}
+	r, err := reach.reader(&f.cluster)
+	if err != nil {
+		return nil, err
+	}
+	if f.loss.asked {
+		return f.loss.rehearse(ctx, &lossReader{clusterReader: r})
+	}
+	reading, err := r.examined(ctx, f.cluster.namespace)
+	if err != nil {
+		return nil, err
+	}
+	return doctor.Examine(reading), nil
 }
 
 // couldNotLook gives an error the exit code of a cluster that could not be read. An interrupt keeps
@@ -92,7 +117,15 @@ const mostAlike = 3
 
 func doctorText(p *page, report *doctor.Report) {
 	p.w = printable{p.w}
-	c := &report.Cluster
+	if report.Loss != nil {
+		p.printf("%s", report.Loss.Lines())
+	} else {
+		clusterText(p, &report.Cluster)
+	}
+	findingsText(p, report)
+}
+
+func clusterText(p *page, c *doctor.Cluster) {
 	p.printf("Kubernetes %s: %s in %s, %s\n", orDash(c.Kubernetes), count(int64(c.Nodes), "node", "nodes"), count(int64(len(c.Zones)), "zone", "zones"),
 		count(int64(c.Services), "Service", "Services"))
 	for _, part := range append(c.Parts, c.Proxies...) {
@@ -105,6 +138,9 @@ func doctorText(p *page, report *doctor.Report) {
 		}
 		p.printf("%s%s: %s, %d of %d ready%s\n", part.Name, version, part.Object, part.Ready, part.Wanted, mode)
 	}
+}
+
+func findingsText(p *page, report *doctor.Report) {
 	for i := 0; i < len(report.Findings); {
 		alike := 1
 		for i+alike < len(report.Findings) && report.Findings[i+alike].ID == report.Findings[i].ID {

@@ -15,16 +15,20 @@ const (
 	Validating = "ValidatingWebhookConfiguration"
 )
 
-// WebhookConfiguration is a configuration of Vicinity of either kind.
+// WebhookConfiguration is a configuration of either kind.
 type WebhookConfiguration struct {
 	Kind, Name string
 	Webhooks   []Webhook
 }
 
-// Webhook is a webhook with its client configuration and rules.
+// Webhook is a webhook of either kind.
 type Webhook struct {
+	Name   string
 	Client admissionregistrationv1.WebhookClientConfig
 	Rules  []admissionregistrationv1.RuleWithOperations
+	// FailurePolicy and TimeoutSeconds are nil for the defaults of Kubernetes.
+	FailurePolicy  *admissionregistrationv1.FailurePolicyType
+	TimeoutSeconds *int32
 }
 
 // WebhooksOf returns all configurations of both kinds.
@@ -32,14 +36,16 @@ func WebhooksOf(mutating []*admissionregistrationv1.MutatingWebhookConfiguration
 	for _, c := range mutating {
 		w := WebhookConfiguration{Kind: Mutating, Name: c.Name}
 		for i := range c.Webhooks {
-			w.Webhooks = append(w.Webhooks, Webhook{c.Webhooks[i].ClientConfig, c.Webhooks[i].Rules})
+			one := &c.Webhooks[i]
+			w.Webhooks = append(w.Webhooks, Webhook{one.Name, one.ClientConfig, one.Rules, one.FailurePolicy, one.TimeoutSeconds})
 		}
 		all = append(all, w)
 	}
 	for _, c := range validating {
 		w := WebhookConfiguration{Kind: Validating, Name: c.Name}
 		for i := range c.Webhooks {
-			w.Webhooks = append(w.Webhooks, Webhook{c.Webhooks[i].ClientConfig, c.Webhooks[i].Rules})
+			one := &c.Webhooks[i]
+			w.Webhooks = append(w.Webhooks, Webhook{one.Name, one.ClientConfig, one.Rules, one.FailurePolicy, one.TimeoutSeconds})
 		}
 		all = append(all, w)
 	}

@@ -15,7 +15,9 @@ import (
 func isPureKind(k kind) bool { return k == ground || k == front || k == judge }
 
 // apiTypes are the import paths that pure packages above the ground may import.
-var apiTypes = []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/scheduling/corev1/nodeaffinity", "k8s.io/utils/net"}
+var apiTypes = []string{
+	"k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/resource", "k8s.io/component-helpers/scheduling/corev1/nodeaffinity", "k8s.io/utils/net",
+}
 
 // workers are the folders of pure packages that may start goroutines.
 var workers = []string{"internal/simulate"}

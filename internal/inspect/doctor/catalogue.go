@@ -48,6 +48,7 @@ const (
 	runbookRefused   = "docs/runbooks/write-refused.md#what-to-do"
 	runbookNames     = "docs/runbooks/location-unknown.md#what-to-do"
 	runbookRollout   = "docs/runbooks/rollout-failed.md#what-to-do"
+	runbookLose      = "docs/runbooks/lose-a-zone.md#what-to-do"
 )
 
 // check is a kind of finding by its place in the catalogue.
@@ -156,6 +157,26 @@ var (
 	clockOfMachine = define("clock-of-machine", Warning, "the machine that runs vicinity, if its clock differs from that of the API server by more than 10 s", "Ages that vicinity prints are wrong by as much, and certificates may seem expired.", runbookClocks)
 )
 
+// The checks of a rehearsal.
+var (
+	loseControlPlane = define("lose-control-plane", Problem, "a cluster whose API servers are all in the lost zone", "Nothing can be changed, and no lost pod is started elsewhere.", runbookLose)
+	loseDNS          = define("lose-dns", Problem, "the cluster's DNS Service, with all ready endpoints in the lost zone", "No pod of the cluster resolves names until a DNS pod runs elsewhere.", runbookLose)
+	loseWebhook      = define("lose-webhook", Problem, "a webhook configuration of any program, with `failurePolicy: Fail` and all ready endpoints in the lost zone", "The API server refuses the writes that the webhook should see. These can include new pods in other zones.", runbookLose)
+	loseQuorum       = define("lose-quorum", Problem, "a StatefulSet with three pods or more, or etcd, that keeps no majority of ready members", "Members that vote stop to accept writes without a majority.", runbookLose)
+	loseVolume       = define("lose-volume", Problem, "a workload with pods whose volume is only in the lost zone", "The pods cannot start elsewhere, because a volume does not move.", runbookLose)
+	losePinned       = define("lose-pinned", Problem, "a workload whose node selector or node affinity only nodes of the lost zone match", "Its lost pods stay pending until the zone is back or the pods may run elsewhere.", runbookLose)
+	loseAntiAffinity = define("lose-anti-affinity", Problem, "a workload whose required pod anti-affinity leaves too few nodes or domains", "Its lost pods stay pending: each other domain already has a pod that they avoid.", runbookLose)
+	loseSpread       = define("lose-spread-deadlock", Problem, "a workload whose `topologySpreadConstraints` with `DoNotSchedule` leave its lost pods no domain", "The scheduler balances pods over all domains. While Node objects of the lost zone exist, the zone mostly counts as an empty domain.", runbookLose)
+	loseNoRoom       = define("lose-no-room", Problem, "lost pods that find no room on the other nodes", "Lost pods without room stay pending until there are more nodes, or other pods go.", runbookLose)
+
+	loseServiceAlone  = define("lose-service-alone", Warning, "another Service with all ready endpoints in the lost zone", "Connections to it fail until its pods run elsewhere.", runbookLose)
+	loseWorkloadAlone = define("lose-workload-alone", Warning, "a Deployment or StatefulSet with all ready pods in the lost zone, unless another finding names it or its Service", "It does nothing until its pods run elsewhere.", runbookLose)
+	loseWebhookSlow   = define("lose-webhook-slow", Warning, "a webhook configuration of any program, with `failurePolicy: Ignore` and all ready endpoints in the lost zone", "Each write that the webhook should see waits for its timeout, and then passes unseen.", runbookLose)
+	loseOverload      = define("lose-overload", Warning, "a Service whose other endpoints get more additional traffic than `--max-overload`", "Each endpoint that stays takes its share of the lost ones' traffic, and may fail under it.", runbookLose)
+	loseAutoscaler    = define("lose-hpa-at-maximum", Warning, "a HorizontalPodAutoscaler with pods in the lost zone, at its maximum or below the need of `lose-overload`", "It cannot add pods for the traffic that the others take over.", runbookLose)
+	loseBudgetFreezes = define("lose-budget-freezes", Warning, "a PodDisruptionBudget with fewer healthy pods than it wants after the loss", "Drains, upgrades of nodes and autoscalers wait until the pods run elsewhere.", runbookLose)
+)
+
 // Checks returns all kinds of findings, in the order in which findings of a severity are listed.
 func Checks() []Check { return slices.Clone(catalogue) }
 
@@ -202,12 +223,11 @@ func source(name Source, consequence string) Source {
 // Sources returns all sources, sorted.
 func Sources() []Source { return slices.Sorted(maps.Keys(consequences)) }
 
-func (e *examination) notKnown() []string {
+// notKnown returns a sentence for each unread source, sorted by source.
+func notKnown(consequences, unread map[Source]string) []string {
 	var sentences []string
-	for _, source := range Sources() {
-		if reason, unread := e.Unread[source]; unread {
-			sentences = append(sentences, fmt.Sprintf("cannot tell %s: %s", consequences[source], reason))
-		}
+	for _, source := range slices.Sorted(maps.Keys(unread)) {
+		sentences = append(sentences, fmt.Sprintf("cannot tell %s: %s", consequences[source], unread[source]))
 	}
 	return sentences
 }

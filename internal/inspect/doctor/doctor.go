@@ -1,5 +1,6 @@
 // Package doctor finds problems of a cluster that has Vicinity or will have it, and says what to do about them.
-// "vicinity doctor" reads a cluster and prints a Report of this package.
+// "vicinity doctor" reads a cluster and prints a Report of this package. Examine judges the cluster as it is, and Rehearse
+// without one of its zones.
 //
 // It judges objects that were read at one moment. It reads nothing and knows no clock. Objects that may not be read are
 // unknown: it says so, and never takes that for a fault. It decides nothing about routing or evictions, and uses the
@@ -132,7 +133,9 @@ func (o Object) at() string {
 
 // Report is the judgement about a cluster.
 type Report struct {
-	Cluster  Cluster   `json:"cluster"`
+	// Cluster is the summary of an examination, and Loss that of a rehearsal.
+	Cluster  Cluster   `json:"cluster,omitzero"`
+	Loss     *LostZone `json:"loss,omitempty"`
 	Findings []Finding `json:"findings"`
 	// Problems, Warnings and Notices count the findings of each severity.
 	Problems int `json:"problems"`
@@ -178,7 +181,27 @@ func Examine(r *Reading) *Report {
 	e.checkPDBs()
 	e.checkParts()
 	e.checkClocks()
-	report := &Report{Cluster: e.cluster(), Findings: e.found, NotKnown: e.notKnown()}
+	report := e.report()
+	report.Cluster, report.NotKnown = e.cluster(), notKnown(consequences, e.Unread)
+	return report
+}
+
+// findings collects findings.
+type findings struct {
+	found []Finding
+}
+
+// add adds a finding. next is a command for a shell.
+func (f *findings) add(c check, object Object, what, next string) {
+	check := catalogue[c]
+	f.found = append(f.found, Finding{
+		check: c, ID: check.ID, Severity: check.Severity, Object: object, What: what, Why: check.Why, Next: next, Runbook: check.Runbook,
+	})
+}
+
+// report returns a report with the findings, sorted and counted.
+func (f *findings) report() *Report {
+	report := &Report{Findings: f.found}
 	if report.Findings == nil {
 		report.Findings = []Finding{}
 	}
@@ -202,18 +225,10 @@ func Examine(r *Reading) *Report {
 	return report
 }
 
-// examination collects findings.
+// examination judges a reading.
 type examination struct {
 	*Reading
-	found []Finding
-}
-
-// add adds a finding. next is a command for a shell.
-func (e *examination) add(c check, object Object, what, next string) {
-	check := catalogue[c]
-	e.found = append(e.found, Finding{
-		check: c, ID: check.ID, Severity: check.Severity, Object: object, What: what, Why: check.Why, Next: next, Runbook: check.Runbook,
-	})
+	findings
 }
 
 func (e *examination) knows(sources ...Source) bool {
