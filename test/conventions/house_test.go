@@ -80,8 +80,6 @@ var house = map[string]kind{
 	"internal/rollout":            front,
 	"internal/rollout/controller": door,
 
-	"internal/shift": front,
-
 	"internal/scaledown":        door,
 	"internal/scaledown/spread": front,
 
