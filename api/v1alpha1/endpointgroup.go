@@ -14,7 +14,8 @@ const (
 	// groups.
 	LabelNotForPrefix = "not-for.vicinity.dev/"
 	// LabelHandOver marks the groups of a Service that kube-proxy still serves
-	// too. Proxies acknowledge such groups once they have programmed them.
+	// too, or whose endpoints leave a domain for a ZoneShift. Proxies acknowledge
+	// such groups once they have programmed them.
 	LabelHandOver = "vicinity.dev/hand-over"
 )
 

@@ -16,7 +16,8 @@ import (
 // GroupState is the input of groups besides the decision.
 type GroupState struct {
 	Now time.Time
-	// HandOver says that kube-proxy serves the Service too, so proxies have to acknowledge what they have programmed.
+	// HandOver says that kube-proxy serves the Service too, or that its endpoints leave a domain, so proxies have to
+	// acknowledge what they have programmed.
 	HandOver bool
 }
 

@@ -67,7 +67,7 @@ func (s *groupSync) run(ctx context.Context) error {
 	}
 	if wanted || len(s.in.Groups) > 0 && !unproxied {
 		var err error
-		if written, err = s.write(ctx, routing.GroupState{Now: s.now, HandOver: wanted && name == "" && !unproxied}); err != nil {
+		if written, err = s.write(ctx, routing.GroupState{Now: s.now, HandOver: wanted && !unproxied && (name == "" || s.d.Shifting.Moves)}); err != nil {
 			return err
 		}
 	}

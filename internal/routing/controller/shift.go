@@ -28,6 +28,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/shift"
@@ -259,8 +260,10 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 	switch left := until.Sub(now); {
 	case left > 0:
 		again = min(surveyEvery, left)
-		if set(v1alpha1.ConditionInForce, metav1.ConditionTrue, reasonStored, survey.stored()); !survey.isStored() {
-			set(v1alpha1.ConditionInForce, metav1.ConditionFalse, reasonWriting, survey.stored())
+		if survey.isStored() {
+			set(v1alpha1.ConditionInForce, metav1.ConditionTrue, reasonStored, survey.text())
+		} else {
+			set(v1alpha1.ConditionInForce, metav1.ConditionFalse, reasonWriting, survey.text())
 			again = min(surveyWriting, left)
 		}
 		if survey.yielding > 0 {
@@ -306,8 +309,11 @@ type shiftSurvey struct {
 	stays []v1alpha1.StayingService
 	// inside and outside count the ready endpoints of the Services that move or yield.
 	inside, outside int
-	// slices and groups count the objects that should keep endpoints out, and the stored ones do.
-	slices, slicesStored, groups, groupsStored int
+	// slices, groups and names count the objects that should keep endpoints out, and that do. Names are groups for DNS.
+	slices, groups, names stored
+	// proxied has the groups that proxies have to program, by Service. nodes counts the nodes that have to, and that have.
+	proxied map[string][]handover.GroupVersion
+	nodes   stored
 	// left counts endpoints that get no new connections, whether or not the shift is over. ramps says that vicinity-proxy
 	// still gives some of them less than their share.
 	left  int
@@ -330,7 +336,7 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now
 	if current, _ := shift.Of(zs, now); current != nil {
 		s = *current
 	}
-	survey := &shiftSurvey{homeless: len(cluster.WithoutZone), ramps: s.Returning}
+	survey := &shiftSurvey{homeless: len(cluster.WithoutZone), ramps: s.Returning, proxied: map[string][]handover.GroupVersion{}}
 	for _, key := range slices.SortedFunc(maps.Keys(services), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
 		var service corev1.Service
 		if err := r.client.Get(ctx, key, &service); err != nil {
@@ -354,7 +360,38 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now
 			survey.add(&in, r.options.Exclusion.Reason(key.Namespace, key.Name), isInside)
 		}
 	}
+	if len(survey.proxied) == 0 {
+		return survey, nil
+	}
+	proxies, err := r.proxies.nodes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading which proxies are ready: %w", err)
+	}
+	survey.countNodes(proxies, now)
 	return survey, nil
+}
+
+// countNodes counts the nodes whose proxy has programmed the groups of all Services.
+func (s *shiftSurvey) countNodes(proxies []handover.NodeProxy, now time.Time) {
+	for _, p := range proxies {
+		if p.Down(now) {
+			continue
+		}
+		programmed := true
+		for service, groups := range s.proxied {
+			programmed = programmed && p.Ready(service, groups, now)
+		}
+		s.nodes.count(programmed)
+	}
+}
+
+// stored counts objects, and those that are as wanted.
+type stored struct{ all, done int }
+
+func (s *stored) count(done bool) {
+	if s.all++; done {
+		s.done++
+	}
 }
 
 func (s *shiftSurvey) add(in *routing.Input, excluded string, isInside func(*discoveryv1.Endpoint) bool) {
@@ -382,16 +419,22 @@ func (s *shiftSurvey) add(in *routing.Input, excluded string, isInside func(*dis
 
 // countStored counts the slices or groups of a Service that keep its endpoints out.
 func (s *shiftSurvey) countStored(in *routing.Input, isInside func(*discoveryv1.Endpoint) bool) {
-	byGroups := routing.FollowsGroups(*in)
+	byGroups, headless := routing.FollowsGroups(*in), intent.IsHeadless(in.Service)
 	weight := int32(1000*in.Shifts[0].Weight + 0.5)
 	for _, group := range in.Groups {
-		inside, kept := groupShare(group, in.Cluster, isInside)
-		if !byGroups || !inside {
-			continue
+		switch inside, kept := groupShare(group, in.Cluster, isInside); {
+		case !byGroups || !inside:
+		case headless:
+			s.names.count(kept == 0)
+		default:
+			s.groups.count(kept <= weight)
 		}
-		if s.groups++; kept <= weight {
-			s.groupsStored++
+	}
+	if byGroups {
+		if !headless {
+			s.proxied[client.ObjectKeyFromObject(in.Service).String()] = handover.VersionsOf(in.Groups)
 		}
+		return
 	}
 	for _, slice := range in.Slices {
 		inside, out := 0, 0
@@ -403,11 +446,8 @@ func (s *shiftSurvey) countStored(in *routing.Input, isInside func(*discoveryv1.
 				}
 			}
 		}
-		if byGroups || inside == 0 {
-			continue
-		}
-		if s.slices++; inside == out {
-			s.slicesStored++
+		if inside > 0 {
+			s.slices.count(inside == out)
 		}
 	}
 }
@@ -440,15 +480,26 @@ func (s *shiftSurvey) countLeft(in *routing.Input, isInside func(*discoveryv1.En
 }
 
 func (s *shiftSurvey) isStored() bool {
-	return s.slices == s.slicesStored && s.groups == s.groupsStored
+	for _, kind := range []stored{s.slices, s.groups, s.names, s.nodes} {
+		if kind.done < kind.all {
+			return false
+		}
+	}
+	return true
 }
 
-func (s *shiftSurvey) stored() string {
-	text := fmt.Sprintf("hints: stored on %d of %d slices; groups: stored in %d of %d groups", s.slicesStored, s.slices, s.groupsStored, s.groups)
-	if s.homeless > 0 {
-		text += fmt.Sprintf("; clients on %d nodes without the label %s follow no hints", s.homeless, corev1.LabelTopologyZone)
+func (s *shiftSurvey) text() string {
+	parts := []string{fmt.Sprintf("hints: stored on %d of %d slices", s.slices.done, s.slices.all)}
+	if s.groups.all > 0 {
+		parts = append(parts, fmt.Sprintf("groups: stored in %d of %d, programmed on %d of %d nodes", s.groups.done, s.groups.all, s.nodes.done, s.nodes.all))
 	}
-	return text
+	if s.names.all > 0 {
+		parts = append(parts, fmt.Sprintf("names: stored in %d of %d groups, which vicinity-dns follows without a report", s.names.done, s.names.all))
+	}
+	if s.homeless > 0 && s.slices.all > 0 {
+		parts = append(parts, fmt.Sprintf("clients on %d nodes without the label %s follow no hints", s.homeless, corev1.LabelTopologyZone))
+	}
+	return strings.Join(parts, "; ")
 }
 
 func (s *shiftSurvey) yields(zs *v1alpha1.ZoneShift) string {

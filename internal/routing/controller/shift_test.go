@@ -89,7 +89,7 @@ func TestShift(t *testing.T) {
 	if want := "Accepted=True/Accepted InForce=True/Stored Yielding=False/WithinBound"; conditions != want || again != surveyEvery {
 		t.Errorf("a stored shift: %s, again in %s", conditions, again)
 	}
-	if got, want := messageOf(zs, v1alpha1.ConditionInForce), "hints: stored on 1 of 1 slices; groups: stored in 0 of 0 groups"; got != want {
+	if got, want := messageOf(zs, v1alpha1.ConditionInForce), "hints: stored on 1 of 1 slices"; got != want {
 		t.Errorf("in force: %s", got)
 	}
 	if s := zs.Status; s.Services != 1 || s.Staying != 1 || len(s.Stays) != 1 || s.Stays[0] != (v1alpha1.StayingService{Namespace: "shop", Name: "one", Reason: "all its ready endpoints are in the domain"}) {
@@ -223,4 +223,42 @@ type delayedQueue struct {
 
 func (q *delayedQueue) AddAfter(request reconcile.Request, after time.Duration) {
 	q.added = append(q.added, fmt.Sprintf("%s+%s", request, after))
+}
+
+// A Service of vicinity-proxy leaves by a ramp, and the shift is in force when all proxies have programmed its end.
+func TestShiftByGroups(t *testing.T) {
+	w := newWorld(t, append(threeZones(), proxied(), aSlice("web", 0, "a b b c c"))...)
+	w.sync("web")
+	w.acknowledge(w.newestVersion())
+	w.settle("web")
+	w.create(aShift(w.clock.Now(), time.Minute))
+	w.syncShift("out")
+	step := func(after time.Duration) string {
+		w.clock.SetTime(w.clock.Now().Add(after))
+		w.acknowledge("1")
+		for range 3 {
+			w.sync("web")
+		}
+		zs, _, _ := w.syncShift("out")
+		return messageOf(zs, v1alpha1.ConditionInForce)
+	}
+	step(30 * time.Second) // and then the grace period of what zones lose
+	if got := step(14 * time.Second); !strings.HasSuffix(got, "groups: stored in 1 of 1, programmed on 0 of 3 nodes") {
+		t.Errorf("seven tenths of the ramp: %s", got)
+	}
+	for _, group := range w.groups() {
+		if group.Spec.Endpoints[0].Zone == "a" && group.Spec.Consumers[0].Weight != 300 {
+			t.Errorf("seven tenths of the ramp: %+v", group.Spec)
+		}
+	}
+	step(30 * time.Second)
+	step(time.Minute)
+	w.acknowledge(w.newestVersion())
+	zs, conditions, _ := w.syncShift("out")
+	if got := messageOf(zs, v1alpha1.ConditionInForce); !strings.Contains(conditions, "InForce=True/Stored") || !strings.HasSuffix(got, "programmed on 3 of 3 nodes") {
+		t.Errorf("all of the ramp: %s: %s", conditions, got)
+	}
+	if got := w.readyAddresses("b"); strings.Contains(got, "10.0.0.1,") || len(strings.Fields(strings.ReplaceAll(got, ",", " "))) != 4 {
+		t.Errorf("zone b still uses %s", got)
+	}
 }

@@ -60,7 +60,7 @@ type Input struct {
 	// Grace is how long zones keep endpoints that the plan takes from them.
 	Grace time.Duration
 	Now   time.Time
-	// HandOver says that kube-proxy serves the Service too, so proxies have to acknowledge what they have programmed.
+	// HandOver says that proxies have to acknowledge what they have programmed.
 	HandOver bool
 }
 

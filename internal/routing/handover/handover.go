@@ -202,7 +202,7 @@ func (h State) stepTaking(now time.Time) Step {
 		step.Notes = []string{fmt.Sprintf("kube-proxy serves the Service until Kubernetes has made its EndpointSlices of %s", h.Unsliced)}
 		return step
 	case !h.hasBegun():
-		step.Memory.Begun = versionsOf(h.Groups)
+		step.Memory.Begun = VersionsOf(h.Groups)
 	}
 	if len(h.Proxies) == 0 {
 		step.Notes = []string{"kube-proxy still serves the Service: no node is selected for vicinity-proxy"}
@@ -325,7 +325,8 @@ func (p NodeProxy) isExcepted(service string) bool {
 	return false
 }
 
-func versionsOf(groups []*v1alpha1.EndpointGroup) []GroupVersion {
+// VersionsOf returns the current versions of groups.
+func VersionsOf(groups []*v1alpha1.EndpointGroup) []GroupVersion {
 	list := make([]GroupVersion, 0, len(groups))
 	for _, group := range groups {
 		v := GroupVersion{Name: group.Name, Version: group.ResourceVersion}

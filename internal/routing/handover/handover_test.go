@@ -44,7 +44,7 @@ func TestHandOverNext(t *testing.T) {
 		{name: "headless: no proxy is waited for", state: State{Headless: true, Wanted: true, Groups: groups, Written: true}, want: "Idle"},
 		{name: "headless: no grace", state: State{Headless: true, Groups: groups, Written: true, Grace: time.Minute}, want: "Left"},
 		{name: "headless, with the label of vicinity-proxy", state: State{Headless: true, Wanted: true, ProxyName: v1alpha1.ServiceProxyName, Groups: groups, Written: true}, want: "Idle release"},
-		{name: "not all groups are written", state: State{Wanted: true, Groups: groups, Proxies: ready, Memory: Memory{Begun: versionsOf(groups)}}, want: "Taking"},
+		{name: "not all groups are written", state: State{Wanted: true, Groups: groups, Proxies: ready, Memory: Memory{Begun: VersionsOf(groups)}}, want: "Taking"},
 		{name: "all proxies have what they see", state: taking(), want: "Taking take"},
 		{name: "a node of no zone has to have all", state: taking(NodeProxy{"x", "", fresh, "100", "", time.Time{}, time.Time{}}), want: "Taking x", note: "node x"},
 		{
@@ -72,7 +72,7 @@ func TestHandOverNext(t *testing.T) {
 			name: "what changed meanwhile need not be acknowledged",
 			state: State{
 				Wanted: true, Groups: []*v1alpha1.EndpointGroup{groupAt("98", "b"), groupAt("300", "a")}, Written: true,
-				Proxies: ready, Memory: Memory{Begun: versionsOf(groups)},
+				Proxies: ready, Memory: Memory{Begun: VersionsOf(groups)},
 			},
 			want: "Taking take",
 		},
@@ -80,7 +80,7 @@ func TestHandOverNext(t *testing.T) {
 			name: "none of the groups that it began with is left",
 			state: State{
 				Wanted: true, Groups: []*v1alpha1.EndpointGroup{groupAt("300")}, Written: true,
-				Proxies: ready, Memory: Memory{Begun: versionsOf(groups)},
+				Proxies: ready, Memory: Memory{Begun: VersionsOf(groups)},
 			},
 			want: "Taking a1,b1", note: "until vicinity-proxy is ready on nodes a1, b1",
 		},
