@@ -385,7 +385,7 @@ func (s *shiftSurvey) countNodes(proxies []handover.NodeProxy, now time.Time) {
 	}
 }
 
-// stored counts objects, and those that are as wanted.
+// stored counts objects, and how many of them are as wanted.
 type stored struct{ all, done int }
 
 func (s *stored) count(done bool) {
