@@ -44,6 +44,7 @@ type record struct {
 	backoff   lossBackoff
 	mark      lossBackoff // of writes of the mark
 	marked    bool        // the last write set the mark
+	yielded   time.Time   // when a zone shift last gave way to the bound
 	failing   time.Time
 	pending   shell.Lasting[string]
 	// groups are the written groups, and handover is the memory of the hand-over.

@@ -217,7 +217,28 @@ func (s *pass) decide() (routing.Decision, error) {
 	if s.options.Exclusion.Reason(s.key.Namespace, s.key.Name) != "" {
 		return routing.Decision{Delivery: allocate.DeliveryNone}, nil
 	}
+	d, err := routing.Decide(s.in)
+	if err != nil || !s.yieldsOn(&d.Shifting) {
+		return d, err
+	}
+	s.in.Shifts = nil
 	return routing.Decide(s.in)
+}
+
+// yieldFor is how long a Service yields at least. Its endpoints may cross the bound often, as in a rolling update.
+const yieldFor = 30 * time.Second
+
+// yieldsOn reports whether a Service that could move again still yields.
+func (s *pass) yieldsOn(shifting *routing.Shifting) bool {
+	if shifting.Yields {
+		s.record.yielded = s.now
+	}
+	left := s.record.yielded.Add(yieldFor).Sub(s.now)
+	if !shifting.Moves || s.record.yielded.IsZero() || left <= 0 {
+		return false
+	}
+	s.requeueAfter(left)
+	return true
 }
 
 // deliver writes hints and groups as far as that is safe now. It is waiting, without an outcome, if caches are behind

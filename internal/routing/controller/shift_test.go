@@ -116,6 +116,9 @@ func TestShift(t *testing.T) {
 		slice.Endpoints[i].Conditions.Ready = new(true)
 	}
 	w.update(slice)
+	if again := w.sync("web").RequeueAfter; again > yieldFor || again < yieldFor-5*time.Second || len(w.service("web").Labels) > 0 {
+		t.Errorf("the Service does not yield for a while: again in %s, labels %v", again, w.service("web").Labels)
+	}
 	w.settle("web")
 	if !strings.HasPrefix(w.hints(), "no-zone") {
 		t.Errorf("the Service yields for ever: %s", w.hints())
