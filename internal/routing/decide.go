@@ -139,6 +139,9 @@ func (d *Decision) plan(in Input) error {
 		}
 		f := FamilyDecision{Family: family, Endpoints: ready, Region: in.Cluster.Region(d.Request.Capacity, ready)}
 		intent := d.Shifting.boundFor(d.Request.Intent)
+		if intent.Bound == nil && d.Request.Intent.Bound != nil && !d.onlyShifted {
+			d.note("a ZoneShift leaves no room for nearness: the endpoints outside its domain hold its bound only if all zones use all of them")
+		}
 		if d.Delivery == allocate.DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
 			intent.Tiers = withoutFineTiers(intent.Tiers)
 		}

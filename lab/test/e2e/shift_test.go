@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,11 +22,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/dnsquery"
 	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/test/bench/meter"
 	"vicinity.dev/vicinity/test/kube"
 )
 
@@ -39,6 +44,7 @@ func shiftArea() area {
 			{name: "yields", keep: shiftYields, within: 4 * time.Minute},
 			{name: "kinds", keep: shiftOfKinds, within: 5 * time.Minute},
 			{name: "ends", keep: shiftEnds, within: 8 * time.Minute},
+			{name: "scale", keep: shiftAtScale, within: 8 * time.Minute},
 		},
 	}
 }
@@ -131,6 +137,14 @@ func (s *scene) routed(ctx context.Context) (map[string]string, error) {
 			}
 			unstructured.RemoveNestedField(object.Object, "metadata", "annotations", corev1.EndpointsLastChangeTriggerTime)
 			unstructured.RemoveNestedField(object.Object, "metadata", "annotations", v1alpha1.AnnotationGroupMarks)
+			if conditions, found, _ := unstructured.NestedSlice(object.Object, "status", "conditions"); found {
+				for _, condition := range conditions {
+					delete(condition.(map[string]any), "lastTransitionTime")
+				}
+				if err := unstructured.SetNestedSlice(object.Object, conditions, "status", "conditions"); err != nil {
+					return nil, err
+				}
+			}
 			if len(object.GetAnnotations()) == 0 {
 				object.SetAnnotations(nil)
 			}
@@ -465,4 +479,125 @@ func shiftEnds(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.replicas(ctx, 2))
 	later := must(s.waitAsBefore(ctx, before))
 	return fmt.Sprintf("leaders killed, and the API server away at the end: objects as before after %.0f s; deleted without a controller: after %.0f s", took.Seconds(), later.Seconds()), nil
+}
+
+// manyServices is the number of Services of shiftAtScale.
+const manyServices = 1000
+
+// shiftAtScale takes a zone out for many Services, and counts writes and the bytes that each proxy receives.
+func shiftAtScale(ctx context.Context, s *scene) (figure string, err error) {
+	check(s.deploy(ctx))
+	var text strings.Builder
+	for i := range manyServices {
+		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Service\nmetadata: {name: many-%d}\nspec: {selector: {app: echo}, ports: [{port: 80}]}\n", i)
+	}
+	check(s.Apply(ctx, s.namespace, text.String()))
+	check(kube.Wait(ctx, "all slices to exist", func(ctx context.Context) (string, error) {
+		list, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		full := 0
+		for i := range list.Items {
+			if len(list.Items[i].Endpoints) == echoes {
+				full++
+			}
+		}
+		if full <= manyServices {
+			return fmt.Sprintf("%d of %d have all endpoints", full, manyServices+1), nil
+		}
+		return "", nil
+	}))
+	defer undo(&err, func() error { return s.unshift(ctx) })
+	watched := must(s.countWatched(ctx))
+	defer watched.end()
+	check(pause(ctx, 3*time.Second)) // a watch begins with all objects
+	already, before := watched.received.Load(), must(s.writes(ctx))
+	stored := must(s.shift(ctx, "  for: 1h\n"))
+	writes, bytes := must(s.writes(ctx))-before, watched.received.Load()-already
+	check(s.waitOut(ctx, fmt.Sprintf("many-%d", manyServices-1)))
+	begun := time.Now()
+	check(s.unshift(ctx))
+	check(kube.Wait(ctx, "no slice to have hints", func(ctx context.Context) (string, error) {
+		list, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		hinted := 0
+		for i := range list.Items {
+			if slices.ContainsFunc(list.Items[i].Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hints != nil }) {
+				hinted++
+			}
+		}
+		if hinted > 0 {
+			return fmt.Sprintf("%d have", hinted), nil
+		}
+		return "", nil
+	}))
+	back := time.Since(begun)
+	fmt.Printf("RESULT shift services=%d seconds=%.1f writes=%.0f bytes_per_proxy=%d back_seconds=%.1f\n", manyServices+1, stored.Seconds(), writes, bytes, back.Seconds())
+	return fmt.Sprintf("%d Services leave the zone: hints stored after %.1f s, %.2f writes a Service, %.1f kB to each proxy a Service; all back after %.1f s",
+		manyServices+1, stored.Seconds(), writes/(manyServices+1), float64(bytes)/1000/(manyServices+1), back.Seconds()), nil
+}
+
+// writes returns the number of writes of Services and slices by everybody.
+func (s *scene) writes(ctx context.Context) (total float64, err error) {
+	text, err := s.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("reading the API server's metrics: %w", err)
+	}
+	for _, resource := range []string{"services", "endpointslices"} {
+		for _, verb := range []string{"PATCH", "PUT", "POST", "DELETE"} {
+			var lines strings.Builder
+			for line := range strings.Lines(string(text)) {
+				if strings.Contains(line, fmt.Sprintf("resource=%q", resource)) {
+					lines.WriteString(line)
+				}
+			}
+			n, err := meter.SumMetric(strings.NewReader(lines.String()), "apiserver_request_total", fmt.Sprintf("verb=%q", verb))
+			if err != nil {
+				return 0, err
+			}
+			total += n
+		}
+	}
+	return total, nil
+}
+
+// watchedBytes counts the bytes of watches as proxies have them.
+type watchedBytes struct {
+	received atomic.Int64
+	stop     context.CancelFunc
+	reading  sync.WaitGroup
+}
+
+func (w *watchedBytes) end() {
+	w.stop()
+	w.reading.Wait()
+}
+
+func (s *scene) countWatched(ctx context.Context) (*watchedBytes, error) {
+	w := &watchedBytes{}
+	ctx, w.stop = context.WithCancel(ctx)
+	for client, resource := range map[rest.Interface]string{s.CoreV1().RESTClient(): "services", s.DiscoveryV1().RESTClient(): "endpointslices"} {
+		stream, err := client.Get().Namespace(s.namespace).Resource(resource).Param("watch", "true").
+			SetHeader("Accept", "application/vnd.kubernetes.protobuf;stream=watch").Stream(ctx)
+		if err != nil {
+			w.end()
+			return nil, fmt.Errorf("watching %s: %w", resource, err)
+		}
+		w.reading.Go(func() {
+			_, _ = io.Copy(counter{&w.received}, stream)
+			_ = stream.Close()
+		})
+	}
+	return w, nil
+}
+
+// counter counts what is written.
+type counter struct{ n *atomic.Int64 }
+
+func (c counter) Write(text []byte) (int, error) {
+	c.n.Add(int64(len(text)))
+	return len(text), nil
 }
