@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/topology"
@@ -75,7 +74,7 @@ func domainsRefusal(d Decision) string {
 	}
 	until := fmt.Sprintf("all pods of %s are ready", others)
 	if settle := d.Limits.Settle; settle > 0 {
-		until = fmt.Sprintf("all pods of %s have been ready for %s", others, span(settle))
+		until = fmt.Sprintf("all pods of %s have been ready for %s", others, plaintext.Span(settle))
 	}
 	if !d.RetryAt.IsZero() {
 		until += ", at " + plaintext.Clock(d.RetryAt)
@@ -281,16 +280,4 @@ func (b *Budget) OnlyFree() string {
 		text += fmt.Sprintf(" To free another %s: \"vicinity budget advance %s -n %s --to %s\".", b.noun(), name, namespace, strings.ToUpper(b.noun()))
 	}
 	return text
-}
-
-// span formats a duration without trailing zeros, as in 1m.
-func span(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }

@@ -88,5 +88,17 @@ func List(names []string) string {
 	return names[0]
 }
 
+// Span writes a duration without trailing zeros, as in 1m.
+func Span(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
 // Clock writes a time in UTC.
 func Clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }

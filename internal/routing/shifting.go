@@ -92,11 +92,7 @@ func (in *Input) shiftOf(node, zone string) *shift.Shift {
 
 // isOut reports whether an endpoint of a slice is in a shifted domain.
 func (in *Input) isOut(e *discoveryv1.Endpoint) bool {
-	node := ""
-	if e.NodeName != nil {
-		node = *e.NodeName
-	}
-	return in.shiftOf(node, in.Cluster.ZoneOf(e)) != nil
+	return slices.ContainsFunc(in.Shifts, func(s shift.Shift) bool { return s.HoldsEndpoint(e, in.Cluster) })
 }
 
 // divide divides ready endpoints into those outside all shifted domains and those inside one.
@@ -206,4 +202,32 @@ func (f *FamilyDecision) keepShare(in *Input, request *routingintent.Request, in
 		}
 		f.Assigned[e.Address] = allocate.NewWeightedConsumerSet(weights)
 	}
+}
+
+// KeptOut counts the endpoints of a domain that stored slices and groups keep out of service.
+func KeptOut(s *shift.Shift, in *Input) (out int) {
+	for _, slice := range in.Slices {
+		for i := range slice.Endpoints {
+			if e := &slice.Endpoints[i]; s.HoldsEndpoint(e, in.Cluster) && hints.IsOut(e) {
+				out++
+			}
+		}
+	}
+	for _, group := range in.Groups {
+		if inside, weight := GroupShare(s, group, in.Cluster); inside && weight == 0 {
+			out += len(group.Spec.Endpoints)
+		}
+	}
+	return out
+}
+
+// GroupShare reports whether a group has endpoints of a domain, and the greatest weight that a zone gives them.
+func GroupShare(s *shift.Shift, group *v1alpha1.EndpointGroup, cluster *routingintent.Cluster) (inside bool, weight int32) {
+	inside = slices.ContainsFunc(group.Spec.Endpoints, func(e v1alpha1.GroupEndpoint) bool {
+		return s.HoldsEndpoint(&discoveryv1.Endpoint{NodeName: &e.Node, Zone: &e.Zone}, cluster)
+	})
+	for _, consumer := range group.Spec.Consumers {
+		weight = max(weight, consumer.Weight)
+	}
+	return inside, weight
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -29,6 +30,11 @@ type Shift struct {
 	Returning bool
 }
 
+// Begun returns the shift of a ZoneShift after its ramp, whether or not it is accepted.
+func Begun(zs *v1alpha1.ZoneShift) Shift {
+	return Shift{Name: zs.Name, Key: zs.Spec.From.Key, Value: zs.Spec.From.Value, MaxOverload: int(zs.Spec.MaxOverload)}
+}
+
 // Of returns the shift of an accepted ZoneShift, and how long it stays as it is, zero for ever. It is nil before and
 // after.
 func Of(zs *v1alpha1.ZoneShift, now time.Time) (s *Shift, lasts time.Duration) {
@@ -36,8 +42,8 @@ func Of(zs *v1alpha1.ZoneShift, now time.Time) (s *Shift, lasts time.Duration) {
 	if accepted == nil || accepted.Status != metav1.ConditionTrue || zs.DeletionTimestamp != nil {
 		return nil, 0
 	}
-	from := zs.Spec.From
-	s = &Shift{Name: zs.Name, Key: from.Key, Value: from.Value, MaxOverload: int(zs.Spec.MaxOverload)}
+	begun := Begun(zs)
+	s = &begun
 	ramp, until := rampOf(zs), Until(zs)
 	down, toDown := progress(now.Sub(accepted.LastTransitionTime.Time), ramp)
 	if left := until.Sub(now); left > 0 {
@@ -88,6 +94,15 @@ func (s *Shift) Holds(node topology.Labels, zone string) bool {
 	return node[s.Key] == s.Value
 }
 
+// HoldsEndpoint reports whether an endpoint of a slice is in the domain.
+func (s *Shift) HoldsEndpoint(e *discoveryv1.Endpoint, cluster *intent.Cluster) bool {
+	node := ""
+	if e.NodeName != nil {
+		node = *e.NodeName
+	}
+	return s.Holds(cluster.Labels(node), cluster.ZoneOf(e))
+}
+
 // Selects reports whether a ZoneShift is for a Service. Selectors that are invalid select nothing.
 func Selects(zs *v1alpha1.ZoneShift, service, namespace map[string]string) bool {
 	matches := func(selector *metav1.LabelSelector, of map[string]string) bool {
@@ -107,6 +122,15 @@ const (
 	ReasonOnlyDomain    = "OnlyDomain"
 	ReasonOverlaps      = "Overlaps"
 	ReasonOverload      = "Overload"
+)
+
+// Reasons of the condition InForce.
+const (
+	ReasonStored      = "Stored"
+	ReasonWriting     = "Writing"
+	ReasonReturning   = "Returning"
+	ReasonEnded       = "Ended"
+	ReasonNotAccepted = "NotAccepted"
 )
 
 // Fault returns why a ZoneShift cannot be accepted, empty if it can. Others are the other ZoneShifts.
@@ -134,6 +158,16 @@ func Fault(zs *v1alpha1.ZoneShift, others []*v1alpha1.ZoneShift, cluster *intent
 		}
 	}
 	return "", ""
+}
+
+// Overloads returns why a ZoneShift cannot be accepted that moves Services with these ready endpoints, empty if it can.
+func Overloads(zs *v1alpha1.ZoneShift, inside, outside int) (reason, message string) {
+	bound := int(zs.Spec.MaxOverload)
+	if !Exceeds(inside, outside, bound) {
+		return "", ""
+	}
+	return ReasonOverload, fmt.Sprintf("the Services have %d ready endpoints in the domain and %d outside: these would get %d %% more load, and spec.maxOverload is %d; raise it to shift nevertheless",
+		inside, outside, inside*100/max(outside, 1), bound)
 }
 
 // mostNamed limits the domains that a message names.

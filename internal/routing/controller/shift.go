@@ -76,7 +76,7 @@ func isAccepted(zs *v1alpha1.ZoneShift) bool {
 // isOver reports whether the status says that the time is over.
 func isOver(zs *v1alpha1.ZoneShift) bool {
 	c := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.ConditionInForce)
-	return c != nil && slices.Contains([]string{reasonReturning, reasonEnded}, c.Reason)
+	return c != nil && slices.Contains([]string{shift.ReasonReturning, shift.ReasonEnded}, c.Reason)
 }
 
 func (r *reconciler) wakeShifted(ctx context.Context, zs *v1alpha1.ZoneShift, q queue) {
@@ -108,7 +108,7 @@ func (r *reconciler) servicesIn(ctx context.Context, zs *v1alpha1.ZoneShift) (ma
 	if err := r.client.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("reading EndpointSlices: %w", err)
 	}
-	services := map[types.NamespacedName]*shiftedSlices{}
+	domain, services := shift.Begun(zs), map[types.NamespacedName]*shiftedSlices{}
 	for i := range list.Items {
 		slice := &list.Items[i]
 		key := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
@@ -120,22 +120,13 @@ func (r *reconciler) servicesIn(ctx context.Context, zs *v1alpha1.ZoneShift) (ma
 		}
 		services[key].slices = append(services[key].slices, slice)
 		for j := range slice.Endpoints {
-			if isIn(zs, &slice.Endpoints[j], cluster) {
+			if domain.HoldsEndpoint(&slice.Endpoints[j], cluster) {
 				services[key].inside++
 			}
 		}
 	}
 	maps.DeleteFunc(services, func(_ types.NamespacedName, s *shiftedSlices) bool { return s.inside == 0 })
 	return services, nil
-}
-
-func isIn(zs *v1alpha1.ZoneShift, e *discoveryv1.Endpoint, cluster *intent.Cluster) bool {
-	domain := shift.Shift{Key: zs.Spec.From.Key, Value: zs.Spec.From.Value}
-	node := ""
-	if e.NodeName != nil {
-		node = *e.NodeName
-	}
-	return domain.Holds(cluster.Labels(node), cluster.ZoneOf(e))
 }
 
 // shiftsOf returns the shifts that a Service follows, and how long they stay as they are, zero for ever.
@@ -173,15 +164,6 @@ func selects(ctx context.Context, c client.Reader, zs *v1alpha1.ZoneShift, servi
 	}
 	return shift.Selects(zs, service.Labels, labels), nil
 }
-
-// Reasons of the condition InForce.
-const (
-	reasonStored      = "Stored"
-	reasonWriting     = "Writing"
-	reasonReturning   = "Returning"
-	reasonEnded       = "Ended"
-	reasonNotAccepted = "NotAccepted"
-)
 
 // Reconcile judges a ZoneShift, and reads back how far it is in force.
 func (r shiftReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -251,7 +233,7 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 	}
 	if !isAccepted(zs) {
 		*status = v1alpha1.ZoneShiftStatus{ObservedGeneration: status.ObservedGeneration, Until: status.Until, Conditions: status.Conditions}
-		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, reasonNotAccepted, "no endpoint leaves, because the shift is not accepted")
+		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonNotAccepted, "no endpoint leaves, because the shift is not accepted")
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionYielding)
 		return 0, nil
 	}
@@ -261,9 +243,9 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 	case left > 0:
 		again = min(surveyEvery, left)
 		if survey.isStored() {
-			set(v1alpha1.ConditionInForce, metav1.ConditionTrue, reasonStored, survey.text())
+			set(v1alpha1.ConditionInForce, metav1.ConditionTrue, shift.ReasonStored, survey.text())
 		} else {
-			set(v1alpha1.ConditionInForce, metav1.ConditionFalse, reasonWriting, survey.text())
+			set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonWriting, survey.text())
 			again = min(surveyWriting, left)
 		}
 		if survey.yielding > 0 {
@@ -272,12 +254,12 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 			set(v1alpha1.ConditionYielding, metav1.ConditionFalse, "WithinBound", fmt.Sprintf("no Service gets more than %d %% load on top", zs.Spec.MaxOverload))
 		}
 	case survey.left > 0 || survey.ramps:
-		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, reasonReturning, fmt.Sprintf("the time is over; %d endpoints still get no new connections", survey.left))
-		set(v1alpha1.ConditionYielding, metav1.ConditionFalse, reasonEnded, "the time is over")
+		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonReturning, fmt.Sprintf("the time is over; %d endpoints still get no new connections", survey.left))
+		set(v1alpha1.ConditionYielding, metav1.ConditionFalse, shift.ReasonEnded, "the time is over")
 		again = surveyWriting
 	default:
-		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, reasonEnded, "the time is over, and all endpoints are back; to remove the record: kubectl delete zoneshift "+zs.Name)
-		set(v1alpha1.ConditionYielding, metav1.ConditionFalse, reasonEnded, "the time is over")
+		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonEnded, "the time is over, and all endpoints are back; to remove the record: kubectl delete zoneshift "+zs.Name)
+		set(v1alpha1.ConditionYielding, metav1.ConditionFalse, shift.ReasonEnded, "the time is over")
 	}
 	return again, nil
 }
@@ -295,11 +277,8 @@ func (r shiftReconciler) fault(ctx context.Context, zs *v1alpha1.ZoneShift, surv
 	if reason, message = shift.Fault(zs, pointers(all.Items), cluster, now); reason != "" {
 		return reason, message, nil
 	}
-	if bound := int(zs.Spec.MaxOverload); shift.Exceeds(survey.inside, survey.outside, bound) {
-		return shift.ReasonOverload, fmt.Sprintf("the Services have %d ready endpoints in the domain and %d outside: these would get %d %% more load, and spec.maxOverload is %d; raise it to shift nevertheless",
-			survey.inside, survey.outside, survey.inside*100/max(survey.outside, 1), bound), nil
-	}
-	return "", "", nil
+	reason, message = shift.Overloads(zs, survey.inside, survey.outside)
+	return reason, message, nil
 }
 
 // shiftSurvey is how far a shift is in force.
@@ -332,7 +311,7 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now
 	if err != nil {
 		return nil, err
 	}
-	s := shift.Shift{Name: zs.Name, Key: zs.Spec.From.Key, Value: zs.Spec.From.Value, MaxOverload: int(zs.Spec.MaxOverload)}
+	s := shift.Begun(zs)
 	if current, _ := shift.Of(zs, now); current != nil {
 		s = *current
 	}
@@ -353,11 +332,15 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now
 		if err != nil {
 			return nil, err
 		}
-		in.Cluster, in.Settings, in.Shifts = cluster, r.options.Settings, []shift.Shift{s}
-		isInside := func(e *discoveryv1.Endpoint) bool { return isIn(zs, e, cluster) }
-		survey.countLeft(&in, isInside)
+		others, _, err := shiftsOf(ctx, r.client, &service, now)
+		if err != nil {
+			return nil, err
+		}
+		others = slices.DeleteFunc(others, func(o shift.Shift) bool { return o.Name == zs.Name })
+		in.Cluster, in.Settings, in.Shifts = cluster, r.options.Settings, append([]shift.Shift{s}, others...)
+		survey.left += routing.KeptOut(&s, &in)
 		if selected && service.DeletionTimestamp == nil {
-			survey.add(&in, r.options.Exclusion.Reason(key.Namespace, key.Name), isInside)
+			survey.add(&in, r.options.Exclusion.Reason(key.Namespace, key.Name))
 		}
 	}
 	if len(survey.proxied) == 0 {
@@ -394,7 +377,7 @@ func (s *stored) count(done bool) {
 	}
 }
 
-func (s *shiftSurvey) add(in *routing.Input, excluded string, isInside func(*discoveryv1.Endpoint) bool) {
+func (s *shiftSurvey) add(in *routing.Input, excluded string) {
 	shifting := routing.ShiftingOf(*in)
 	stays := cmp.Or(excluded, shifting.Stays)
 	switch {
@@ -405,7 +388,7 @@ func (s *shiftSurvey) add(in *routing.Input, excluded string, isInside func(*dis
 		stays = fmt.Sprintf("yields: it has %d ready endpoints in the domain and %d outside", shifting.Inside, shifting.Outside)
 	case shifting.Moves:
 		s.moving++
-		s.countStored(in, isInside)
+		s.countStored(in)
 	case stays != "":
 		s.staying++
 	}
@@ -418,11 +401,11 @@ func (s *shiftSurvey) add(in *routing.Input, excluded string, isInside func(*dis
 }
 
 // countStored counts the slices or groups of a Service that keep its endpoints out.
-func (s *shiftSurvey) countStored(in *routing.Input, isInside func(*discoveryv1.Endpoint) bool) {
-	byGroups, headless := routing.FollowsGroups(*in), intent.IsHeadless(in.Service)
-	weight := int32(1000*in.Shifts[0].Weight + 0.5)
+func (s *shiftSurvey) countStored(in *routing.Input) {
+	byGroups, headless, own := routing.FollowsGroups(*in), intent.IsHeadless(in.Service), &in.Shifts[0]
+	weight := int32(1000*own.Weight + 0.5)
 	for _, group := range in.Groups {
-		switch inside, kept := groupShare(group, in.Cluster, isInside); {
+		switch inside, kept := routing.GroupShare(own, group, in.Cluster); {
 		case !byGroups || !inside:
 		case headless:
 			s.names.count(kept == 0)
@@ -439,7 +422,7 @@ func (s *shiftSurvey) countStored(in *routing.Input, isInside func(*discoveryv1.
 	for _, slice := range in.Slices {
 		inside, out := 0, 0
 		for i := range slice.Endpoints {
-			if e := &slice.Endpoints[i]; isInside(e) {
+			if e := &slice.Endpoints[i]; own.HoldsEndpoint(e, in.Cluster) {
 				inside++
 				if hints.IsOut(e) {
 					out++
@@ -448,33 +431,6 @@ func (s *shiftSurvey) countStored(in *routing.Input, isInside func(*discoveryv1.
 		}
 		if inside > 0 {
 			s.slices.count(inside == out)
-		}
-	}
-}
-
-// groupShare reports whether a group has endpoints of a domain, and the greatest weight that a zone gives them.
-func groupShare(group *v1alpha1.EndpointGroup, cluster *intent.Cluster, isInside func(*discoveryv1.Endpoint) bool) (inside bool, weight int32) {
-	inside = slices.ContainsFunc(group.Spec.Endpoints, func(e v1alpha1.GroupEndpoint) bool {
-		return isInside(&discoveryv1.Endpoint{NodeName: &e.Node, Zone: &e.Zone})
-	})
-	for _, consumer := range group.Spec.Consumers {
-		weight = max(weight, consumer.Weight)
-	}
-	return inside, weight
-}
-
-// countLeft counts the endpoints that a shift keeps out.
-func (s *shiftSurvey) countLeft(in *routing.Input, isInside func(*discoveryv1.Endpoint) bool) {
-	for _, slice := range in.Slices {
-		for i := range slice.Endpoints {
-			if e := &slice.Endpoints[i]; isInside(e) && hints.IsOut(e) {
-				s.left++
-			}
-		}
-	}
-	for _, group := range in.Groups {
-		if inside, weight := groupShare(group, in.Cluster, isInside); inside && weight == 0 {
-			s.left += len(group.Spec.Endpoints)
 		}
 	}
 }

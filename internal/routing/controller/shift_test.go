@@ -141,6 +141,21 @@ func TestShift(t *testing.T) {
 	}
 }
 
+// A Service that two shifts overload together yields in the status of each.
+func TestTwoShifts(t *testing.T) {
+	w := newWorld(t, append(threeZones(), aService("web"), aSlice("web", 0, "a b c"))...)
+	first, second := anAcceptedShift(w.clock.Now(), 0), anAcceptedShift(w.clock.Now(), 0)
+	second.Name, second.Spec.From.Value = "second", "b"
+	w.create(first)
+	if zs, _, _ := w.syncShift("out"); zs.Status.Services != 1 || zs.Status.Yielding != 0 {
+		t.Errorf("one shift: %+v", zs.Status)
+	}
+	w.create(second)
+	if zs, _, _ := w.syncShift("out"); zs.Status.Services != 0 || zs.Status.Yielding != 1 {
+		t.Errorf("two shifts: %+v", zs.Status)
+	}
+}
+
 func TestRefusedShifts(t *testing.T) {
 	for _, test := range []struct {
 		name    string
