@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"slices"
@@ -23,6 +24,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
@@ -227,6 +229,34 @@ func (r *clusterReader) leaveOut(sentence string) {
 		r.notKnown = append(r.notKnown, sentence)
 	}
 }
+
+// readInterval is the time between two reads of an object that the command follows.
+const readInterval = time.Second
+
+// await reads until a read is done, and returns its error. It reports other errors once, and reads again.
+func await(ctx context.Context, messages io.Writer, read func() (done bool, err error)) error {
+	last := ""
+	for {
+		done, err := read()
+		switch {
+		case done:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			last = ""
+		case err.Error() != last:
+			last = err.Error()
+			fmt.Fprintf(messages, "%s; trying again\n", command.OneLine(err))
+		}
+		if err := command.Pause(ctx, readInterval); err != nil {
+			return err
+		}
+	}
+}
+
+// isLasting reports whether a read fails again later: a user without the permission does not get it while waiting.
+func isLasting(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
 // reasonOf returns the message of the API without the part that repeats the resource.
 func reasonOf(status apierrors.APIStatus) string {

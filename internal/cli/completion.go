@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/topology"
 )
 
 // completeFlags lets shells complete the flags that name objects of a cluster.
@@ -28,25 +31,36 @@ func (c connector) completeFlags(root *cobra.Command) {
 }
 
 // complete lets shells complete the first argument with names of the cluster that the flags choose, each after the prefix of its
-// resource, as in svc/services. Without an answer in time they get nothing.
+// resource, as in svc/services, or with the zones of nodes. Without an answer in time they get nothing.
 func (c connector) complete(resources ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) (words []string, _ cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second) // since a shell waits for it
 		defer cancel()
 		flag := func(name string) string { return cmd.Flags().Lookup(name).Value.String() }
-		cluster, err := c(&clusterFlags{kubeconfig: flag("kubeconfig"), context: flag("context"), namespace: flag("namespace"), as: flag("as")})
+		chosen := clusterFlags{kubeconfig: flag("kubeconfig"), context: flag("context"), as: flag("as")}
+		if cmd.Flags().Lookup("namespace") != nil {
+			chosen.namespace = flag("namespace")
+		}
+		cluster, err := c(&chosen)
 		if err != nil || len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		for _, resource := range resources {
 			prefix, resource := path.Split(resource)
-			namespace := cluster.namespace
-			if resource == "namespaces" || resource == "nodes" {
+			of, namespace, nameOf := corev1.SchemeGroupVersion, cluster.namespace, (*metav1.PartialObjectMetadata).GetName
+			switch resource {
+			case "namespaces", "nodes":
 				namespace = metav1.NamespaceAll
+			case "zones":
+				resource, namespace = "nodes", metav1.NamespaceAll
+				nameOf = func(node *metav1.PartialObjectMetadata) string { return node.Labels[topology.Zone] }
+			case shiftResource:
+				of, namespace = v1alpha1.GroupVersion, metav1.NamespaceAll
 			}
-			list, err := cluster.metadata.Resource(corev1.SchemeGroupVersion.WithResource(resource)).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
+			list, err := cluster.metadata.Resource(of.WithResource(resource)).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
 			for i := 0; err == nil && i < len(list.Items); i++ {
-				if word := prefix + list.Items[i].Name; strings.HasPrefix(word, typed) {
+				word := prefix + nameOf(&list.Items[i])
+				if word != "" && strings.HasPrefix(word, typed) && !slices.Contains(words, word) {
 					words = append(words, word)
 				}
 			}

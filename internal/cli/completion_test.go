@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	kubetesting "k8s.io/client-go/testing"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/command"
 )
 
@@ -22,7 +24,7 @@ import (
 func completes(t *testing.T, reach connector, args string) string {
 	t.Helper()
 	code, stdout, stderr := runCommands(t.Context(), append([]string{"__completeNoDesc"}, strings.Split(args, " ")...), func(s command.Streams) []*cobra.Command {
-		commands := []*cobra.Command{newBudgetCommand(s, reach), newExplainCommand(s, reach, machine{}), newRolloutCommand(s, reach), newStatusCommand(s, reach)}
+		commands := []*cobra.Command{newBudgetCommand(s, reach), newExplainCommand(s, reach, machine{}), newRolloutCommand(s, reach), newShiftCommand(s, reach), newStatusCommand(s, reach)}
 		for _, cmd := range commands {
 			reach.completeFlags(cmd)
 		}
@@ -45,9 +47,16 @@ func TestCompletion(t *testing.T) {
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		}
 	}
+	zoned := func(name, zone string) runtime.Object {
+		node := object("Node", "", name).(*metav1.PartialObjectMetadata)
+		node.Labels = map[string]string{corev1.LabelTopologyZone: zone}
+		return node
+	}
+	shifted := object("ZoneShift", "", "zone-b").(*metav1.PartialObjectMetadata)
+	shifted.APIVersion = v1alpha1.GroupVersion.String()
 	named := metadatafake.NewSimpleMetadataClient(scheme,
 		object("Service", "shop", "web"), object("Service", "shop", "api"), object("Service", "ops", "log"),
-		object("Pod", "shop", "web-1"), object("Node", "", "node-a1"), object("Node", "", "node-b1"),
+		object("Pod", "shop", "web-1"), zoned("node-a1", "zone-a"), zoned("node-b1", "zone-b"), zoned("node-b2", "zone-b"), object("Node", "", "other"), shifted,
 		object("Namespace", "", "shop"), object("Namespace", "", "ops"),
 	)
 	reach := func(f *clusterFlags) (*connection, error) {
@@ -65,12 +74,15 @@ func TestCompletion(t *testing.T) {
 		"explain -n ops svc/":          "svc/log",
 		"explain pod/":                 "pod/web-1",
 		"explain svc/web ":             "",
-		"explain svc/web --node node-": "node-a1 node-b1",
+		"explain svc/web --node node-": "node-a1 node-b1 node-b2",
 		"explain svc/web -n s":         "shop",
 		"explain dns a":                "api",
 		"explain dns web --from ":      "web-1",
 		"status -n ":                   "ops shop",
 		"budget advance cart -n o":     "ops",
+		"shift zone-":                  "zone-a zone-b",
+		"shift status ":                "zone-b",
+		"shift back z":                 "zone-b",
 	} {
 		if got := completes(t, reach, args); got != want {
 			t.Errorf("vicinity %s completes %q, want %q", args, got, want)

@@ -286,6 +286,7 @@ func listKinds() map[schema.GroupVersionResource]string {
 		v1alpha1.GroupVersion.WithResource("podlocators"):               "PodLocatorList",
 		v1alpha1.GroupVersion.WithResource("topologydisruptionbudgets"): "TopologyDisruptionBudgetList",
 		v1alpha1.GroupVersion.WithResource("domainrollouts"):            "DomainRolloutList",
+		v1alpha1.GroupVersion.WithResource("zoneshifts"):                "ZoneShiftList",
 		gatewayVersion.WithResource("grpcroutes"):                       "GRPCRouteList",
 		gatewayVersion.WithResource("httproutes"):                       "HTTPRouteList",
 	}
@@ -401,7 +402,7 @@ func runCommands(ctx context.Context, args []string, commands func(command.Strea
 // run runs a command against the cluster.
 func (c *fakeCluster) run(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	return runCommands(ctx, args, func(s command.Streams) []*cobra.Command {
-		return []*cobra.Command{newBudgetCommand(s, c.connect), newExplainCommand(s, c.connect, c.here), newRolloutCommand(s, c.connect), newStatusCommand(s, c.connect)}
+		return []*cobra.Command{newBudgetCommand(s, c.connect), newExplainCommand(s, c.connect, c.here), newRolloutCommand(s, c.connect), newShiftCommand(s, c.connect), newStatusCommand(s, c.connect)}
 	})
 }
 

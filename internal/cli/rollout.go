@@ -94,7 +94,11 @@ func (r *clusterReader) listRollouts(ctx context.Context, namespace string) ([]*
 	return list, nil
 }
 
-var errNoRollouts = errors.New("the cluster does not serve DomainRollouts: Vicinity's CRDs are missing or old; apply those of the packaged chart (docs/install.md)")
+var errNoRollouts = errNotServed("DomainRollouts")
+
+func errNotServed(kind string) error {
+	return fmt.Errorf("the cluster does not serve %s: Vicinity's CRDs are missing or old; apply those of the packaged chart (docs/install.md)", kind)
+}
 
 // rolloutNotFound names the DomainRollouts of the namespace, or the one whose target has the name.
 func (r *clusterReader) rolloutNotFound(ctx context.Context, name string) error {

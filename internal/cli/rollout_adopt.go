@@ -77,7 +77,7 @@ func (f *adoptFlags) run(ctx context.Context, s command.Streams, reach connector
 	}
 	for _, d := range a.existing {
 		// A killed run leaves a probe. A younger one may be that of a run elsewhere.
-		isLeft := isProbe(d) && r.now.Sub(d.CreationTimestamp.Time) > 2*adoptReads*rolloutInterval
+		isLeft := isProbe(d) && r.now.Sub(d.CreationTimestamp.Time) > 2*adoptReads*readInterval
 		target := rollouts.Normal(d.Spec.TargetRef)
 		isOrphan := f.undo && len(args) == 0 && isMade(d) && !isProbe(d) && !rollouts.IsCustom(target) && !exists[target]
 		if isLeft || isOrphan {
@@ -338,7 +338,7 @@ func (a *adopter) expectController(ctx context.Context) (err error) {
 		if a.hasController = d.Status.Phase != ""; a.hasController {
 			return nil
 		}
-		if err := command.Pause(ctx, rolloutInterval); err != nil {
+		if err := command.Pause(ctx, readInterval); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,9 +14,6 @@ import (
 	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/internal/rollout"
 )
-
-// rolloutInterval is the time between two reads.
-const rolloutInterval = time.Second
 
 var errRolloutTimeout = errors.New("timeout")
 
@@ -56,7 +52,6 @@ type rolloutWatch struct {
 	// empty while the watch follows a rollback that was requested before the watch began.
 	wantedRevision   string
 	replacedRevision string // by such a rollback
-	lastError        string // of reading the DomainRollout
 	finished         bool
 }
 
@@ -72,23 +67,10 @@ func (w *rolloutWatch) lastState() string {
 }
 
 func (w *rolloutWatch) run(ctx context.Context) error {
-	for {
-		err := w.read(ctx)
-		switch {
-		case ctx.Err() != nil && !w.finished:
-			return ctx.Err()
-		case w.finished, err != nil && w.last == nil:
-			return err
-		case err == nil:
-			w.lastError = ""
-		case err.Error() != w.lastError:
-			w.lastError = err.Error()
-			fmt.Fprintf(w.err, "%s; trying again\n", command.OneLine(err))
-		}
-		if err := command.Pause(ctx, rolloutInterval); err != nil {
-			return err
-		}
-	}
+	return await(ctx, w.err, func() (done bool, err error) {
+		err = w.read(ctx)
+		return w.finished || err != nil && w.last == nil && ctx.Err() == nil, err
+	})
 }
 
 func (w *rolloutWatch) read(ctx context.Context) error {
@@ -99,8 +81,7 @@ func (w *rolloutWatch) read(ctx context.Context) error {
 	case apierrors.IsNotFound(err):
 		return w.reader.rolloutNotFound(ctx, w.name)
 	case err != nil:
-		// A user without the permission will not get it while waiting.
-		w.finished = apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+		w.finished = isLasting(err)
 		return w.reader.explained("reading DomainRollout "+w.reader.namespace+"/"+w.name, err)
 	}
 	d, err := convertTo[v1alpha1.DomainRollout](object)

@@ -59,9 +59,10 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		Long: `Vicinity makes a Kubernetes cluster aware of where things are: which endpoints a
 connection may reach, how much load that puts on them, and why.
 
-Doctor, explain, status and console only read a cluster. Rollout controls updates by failure
-domain, and budget frees a domain for evictions. Dns replaces the cluster's DNS server. Cleanup
-removes what Vicinity left. The other commands need no cluster.`,
+Doctor, explain, status and console only read a cluster. Shift takes a zone out of service.
+Rollout controls updates by failure domain, and budget frees a domain for evictions. Dns
+replaces the cluster's DNS server. Cleanup removes what Vicinity left. The other commands need
+no cluster.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -79,6 +80,7 @@ removes what Vicinity left. The other commands need no cluster.`,
 		newLabCommand(replace),
 		newPlanCommand(s),
 		newRolloutCommand(s, connect),
+		newShiftCommand(s, connect),
 		newSimulateCommand(s),
 		newStatusCommand(s, connect),
 		newVersionCommand(s),

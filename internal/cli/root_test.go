@@ -96,7 +96,7 @@ func TestCommandsAreAlike(t *testing.T) {
 	}
 	help.Check(t, newRootCommand, map[string]help.Without{
 		"output": {
-			"dns enable": streams, "dns disable": streams, "rollout adopt": "it prints manifests for kubectl",
+			"dns enable": streams, "dns disable": streams, "shift back": streams, "rollout adopt": "it prints manifests for kubectl",
 			"console": "its server has JSON below /api/v1",
 		},
 		"kubeconfig": noCluster, "context": noCluster,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"path"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,7 +34,7 @@ type specChange struct {
 // changeSpec writes and prints the change that decide returns, if the object still has the version that decide read. Otherwise
 // it decides again: each write of the status by the controller is a new version.
 func (r *clusterReader) changeSpec(ctx context.Context, c specTarget, decide func() (version string, change specChange, err error)) error {
-	object := fmt.Sprintf("%s %s/%s", c.kind, r.namespace, c.name)
+	object := c.kind + " " + path.Join(r.namespace, c.name)
 	api := r.dynamic.Resource(v1alpha1.GroupVersion.WithResource(c.resource)).Namespace(r.namespace)
 	var options metav1.PatchOptions
 	if c.dryRun {

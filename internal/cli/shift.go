@@ -1,0 +1,248 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/shift"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+const (
+	shiftResource = "zoneshifts"
+	// These are the limits of spec.for and spec.maxOverload.
+	shortestShift, longestShift = time.Minute, 72 * time.Hour
+	greatestOverload            = 10000
+	// acceptanceTimeout is how long a running controller may need to accept or refuse a ZoneShift.
+	acceptanceTimeout = 30 * time.Second
+)
+
+// shiftRun is a run of a command for ZoneShifts.
+type shiftRun struct {
+	*clusterReader
+	cluster  clusterFlags
+	output   outputFlag
+	name     string // of the ZoneShift
+	out, err io.Writer
+	line     string // the last one that was written
+}
+
+// shiftCommand completes a command for ZoneShifts, with the flag --output if it has forms.
+func (c connector) shiftCommand(s command.Streams, cmd *cobra.Command, run func(context.Context, *shiftRun) error, forms ...string) *cobra.Command {
+	r := &shiftRun{out: printable{s.Out}, err: s.Err}
+	if len(forms) > 0 {
+		r.output.add(cmd.Flags(), forms...)
+	}
+	r.cluster.addConnection(cmd.Flags())
+	if cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = c.complete(shiftResource)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if r.clusterReader, err = c.reader(&r.cluster); err != nil {
+			return err
+		}
+		r.namespace, r.name = metav1.NamespaceAll, strings.Join(args, "")
+		return run(cmd.Context(), r)
+	}
+	return cmd
+}
+
+func newShiftCommand(s command.Streams, reach connector) *cobra.Command {
+	spec := v1alpha1.ZoneShiftSpec{Ramp: new(metav1.Duration)}
+	var dryRun, yes bool
+	cmd := &cobra.Command{
+		Use:   "shift ZONE --for DURATION --reason TEXT",
+		Short: "Take a zone out of service for a while, and bring it back",
+		Long: `Shift creates a ZoneShift: until it ends, new connections go to endpoints outside ZONE. First
+it shows which Services move and how much load their other endpoints get on top, which Services
+yield because that load is too high, and which ones stay for other reasons. Then it asks.
+
+It prints a line for each change until the shift is in force. Ctrl-C ends only the command. The
+exit code is 1 if the shift is refused or not confirmed, and if no controller accepts it within
+30 seconds. A shift that would be refused is not created.
+
+The ZoneShift has the name of the zone. "vicinity shift status" shows it, "extend" moves its
+end, and "back" ends it early. docs/reference/permissions.md lists the permissions.`,
+		Example: `  vicinity shift zone-a --for 1h --reason "packet loss" --dry-run
+  vicinity shift zone-a --for 1h --reason "packet loss"
+  vicinity shift back zone-a`,
+		Args: oneName("zone"),
+		PreRunE: func(*cobra.Command, []string) error {
+			switch {
+			case spec.For.Duration < shortestShift || spec.For.Duration > longestShift:
+				return fmt.Errorf("--for %s is not allowed; it must be from 1m to 72h, such as --for 1h", plaintext.Span(spec.For.Duration))
+			case strings.TrimSpace(spec.Reason) == "":
+				return errors.New("--reason is missing; it says why the zone leaves, such as --reason \"packet loss\"")
+			case spec.MaxOverload < 1 || spec.MaxOverload > greatestOverload:
+				return fmt.Errorf("--max-overload %d is not allowed; it must be from 1 to %d", spec.MaxOverload, greatestOverload)
+			case !yes && !dryRun && !isTerminal(s.In):
+				return errors.New("standard input is no terminal, so the command cannot ask; look at the result of --dry-run, then give --yes")
+			}
+			return nil
+		},
+		ValidArgsFunction: reach.complete("zones"),
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&spec.For.Duration, "for", 0, "`DURATION` of the shift, from 1m to 72h")
+	flags.StringVar(&spec.Reason, "reason", "", "`TEXT` that says why, for those who find the ZoneShift")
+	flags.StringVar(&spec.From.Key, "key", topology.Zone, "`KEY` of the node label that has the value ZONE")
+	flags.DurationVar(&spec.Ramp.Duration, "ramp", time.Minute, "how long endpoints of Services that vicinity-proxy serves take to leave and to come back, at most 1h")
+	flags.Int32Var(&spec.MaxOverload, "max-overload", 50, "`PERCENT` of load that other endpoints may get on top; Services beyond it yield")
+	flags.Func("selector", "`LABELS` of the Services that move, as in kubectl get --selector (default all)", selectorFlag(&spec.Services.Selector))
+	flags.Func("namespace-selector", "`LABELS` of the namespaces of these Services (default all)", selectorFlag(&spec.Services.NamespaceSelector))
+	flags.BoolVar(&dryRun, "dry-run", false, "show what the shift would do, and write nothing")
+	flags.BoolVar(&yes, "yes", false, "do not ask")
+	reach.shiftCommand(s, cmd, func(ctx context.Context, r *shiftRun) error {
+		spec.From.Value = r.name
+		r.name = shiftName(r.name)
+		zs := &v1alpha1.ZoneShift{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ZoneShift"},
+			ObjectMeta: metav1.ObjectMeta{Name: r.name, CreationTimestamp: metav1.NewTime(r.now)}, Spec: spec,
+		}
+		preview, err := r.preview(ctx, zs)
+		if err != nil {
+			return err
+		}
+		r.printMissing(s)
+		if err := r.output.write(r.out, preview, preview.writeText); err != nil || dryRun && preview.Refused == "" {
+			return err
+		}
+		if preview.Refused != "" {
+			return errors.New("the shift would be refused, so nothing was changed")
+		}
+		if !yes {
+			if err := confirm(ctx, s, "Shift "+spec.From.Value+"?"); err != nil {
+				return err
+			}
+		}
+		if r.output.form != "text" {
+			r.out = printable{s.Err}
+		}
+		return r.create(ctx, zs)
+	}, "text", "json", "yaml")
+	cmd.AddCommand(newShiftStatusCommand(s, reach), newShiftExtendCommand(s, reach), newShiftBackCommand(s, reach))
+	return cmd
+}
+
+func selectorFlag(selector **metav1.LabelSelector) func(string) error {
+	return func(text string) (err error) {
+		*selector, err = metav1.ParseToLabelSelector(text)
+		return err
+	}
+}
+
+var notInNames = regexp.MustCompile("[^a-z0-9.]+")
+
+// shiftName makes the name of an object from the value of a label.
+func shiftName(value string) string {
+	return strings.Trim(notInNames.ReplaceAllString(strings.ToLower(value), "-"), "-.")
+}
+
+func isTerminal(in io.Reader) bool {
+	if file, isFile := in.(*os.File); isFile {
+		info, err := file.Stat()
+		return err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	return false
+}
+
+// confirm asks a question, and fails unless the answer is yes.
+func confirm(ctx context.Context, s command.Streams, question string) error {
+	fmt.Fprintf(s.Err, "%s [y/N] ", question)
+	answer, _ := bufio.NewReader(command.Interruptible(ctx, s.In)).ReadString('\n') // after an error it is no yes
+	if !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) && ctx.Err() == nil {
+		return errors.New("the answer is not yes, so nothing was changed")
+	}
+	return ctx.Err()
+}
+
+func (r *clusterReader) shifts() dynamic.ResourceInterface {
+	return r.dynamic.Resource(v1alpha1.GroupVersion.WithResource(shiftResource))
+}
+
+// read returns the ZoneShift. With an error, lasting says that reading it again fails, too.
+func (r *shiftRun) read(ctx context.Context) (zs *v1alpha1.ZoneShift, lasting bool, err error) {
+	object, err := r.shifts().Get(ctx, r.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, true, fmt.Errorf("no ZoneShift %q is in the cluster; \"vicinity shift status\" lists them", r.name)
+	case err != nil:
+		return nil, isLasting(err), r.explained("reading ZoneShift "+r.name, err)
+	}
+	zs, err = convertTo[v1alpha1.ZoneShift](object)
+	return zs, err != nil, err
+}
+
+// print writes a line if it is new.
+func (r *shiftRun) print(format string, args ...any) {
+	if line := fmt.Sprintf(format, args...); line != r.line {
+		r.line = line
+		fmt.Fprintln(r.out, line)
+	}
+}
+
+// create creates a ZoneShift, and follows it until it is in force.
+func (r *shiftRun) create(ctx context.Context, zs *v1alpha1.ZoneShift) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(zs)
+	if err != nil {
+		return err
+	}
+	created, err := r.shifts().Create(ctx, &unstructured.Unstructured{Object: fields}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return r.exists()
+	}
+	if err != nil {
+		return r.explained("creating ZoneShift "+r.name, err)
+	}
+	commands := fmt.Sprintf("To see it: vicinity shift status %[1]s. To go back: vicinity shift back %[1]s", r.name)
+	begun := time.Now()
+	err = await(ctx, r.err, func() (done bool, err error) {
+		zs, lasting, err := r.read(ctx)
+		if err != nil {
+			return lasting, err
+		}
+		switch accepted := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.Accepted); {
+		case accepted == nil && time.Since(begun) >= acceptanceTimeout:
+			return true, fmt.Errorf("no controller has accepted ZoneShift %[1]s within %[2]s, so no endpoint has left: \"kubectl vicinity doctor\" says what is wrong. The shift begins once a controller runs; \"vicinity shift back %[1]s\" prevents that",
+				r.name, plaintext.Span(acceptanceTimeout))
+		case accepted == nil:
+			return false, nil
+		case accepted.Status != metav1.ConditionTrue:
+			return true, errors.Join(fmt.Errorf("the shift is refused, so no endpoint leaves: %s", accepted.Message), r.delete(ctx, created.GetUID()))
+		}
+		_, message := stateOf(zs)
+		r.print("%s; %s", message, effectOf(&zs.Status))
+		done = meta.IsStatusConditionTrue(zs.Status.Conditions, v1alpha1.ConditionInForce)
+		if done {
+			r.print("The shift is in force until %s. %s", plaintext.Clock(shift.Until(zs)), commands)
+		}
+		return done, nil
+	})
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintf(r.err, "The shift goes on without this command. %s\n", commands)
+	}
+	return err
+}
+
+func (r *shiftRun) exists() error {
+	return fmt.Errorf("ZoneShift %[1]s exists already, so nothing was changed: \"vicinity shift status %[1]s\" shows it, \"vicinity shift extend %[1]s --for 1h\" moves its end, \"vicinity shift back %[1]s\" removes it", r.name)
+}
