@@ -38,11 +38,11 @@ type shiftPreview struct {
 
 // shiftedService is a Service that moves or yields. Inside and Outside count its ready endpoints, and Overload is in percent.
 type shiftedService struct {
-	Namespace string  `json:"namespace"`
-	Name      string  `json:"name"`
-	Inside    int     `json:"inside"`
-	Outside   int     `json:"outside"`
-	Overload  float64 `json:"overload"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Inside    int    `json:"inside"`
+	Outside   int    `json:"outside"`
+	Overload  int    `json:"overload"`
 	// Needed is the number of ready endpoints outside with which a Service that yields moves.
 	Needed int `json:"needed,omitempty"`
 	// Scale is the command that adds them.
@@ -120,13 +120,12 @@ func (p *shiftPreview) add(in *inspect.Reading) {
 		return
 	}
 	p.inside, p.outside = p.inside+s.Inside, p.outside+s.Outside
-	overload, _ := shift.Overload(s.Inside, s.Outside)
-	s.Overload = plaintext.Rounded(overload)
+	s.Overload, _ = shift.Overload(s.Inside, s.Outside)
 	if effect.Moves {
 		p.Moves = append(p.Moves, s)
 		return
 	}
-	s.Needed = shift.Needed(s.Inside, int(p.spec.MaxOverload))
+	s.Needed = shift.NeededOutside(s.Inside, int(p.spec.MaxOverload))
 	if deployment, pods := deploymentOf(in.Slices); deployment != "" {
 		s.Scale = fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=%d", s.Namespace, deployment, pods+s.Needed-s.Outside)
 	}
@@ -185,8 +184,8 @@ func (p *shiftPreview) writeText(page *page) {
 		if s.Outside == 1 {
 			others = "the other one gets"
 		}
-		moves = append(moves, fmt.Sprintf("%s/%s: %d of %s; %s %s %% more", s.Namespace, s.Name, s.Inside,
-			plaintext.PluralVerb(s.Inside+s.Outside, "endpoint", "leaves", "leave"), others, plaintext.Decimal(s.Overload, 1)))
+		moves = append(moves, fmt.Sprintf("%s/%s: %d of %s; %s %d %% more", s.Namespace, s.Name, s.Inside,
+			plaintext.PluralVerb(s.Inside+s.Outside, "endpoint", "leaves", "leave"), others, s.Overload))
 	}
 	for _, s := range p.Yields {
 		line := fmt.Sprintf("%s/%s: needs %d ready endpoints outside, and has %d, besides %d inside", s.Namespace, s.Name, s.Needed, s.Outside, s.Inside)

@@ -128,8 +128,8 @@ func (in *Input) stays(request routingintent.Request, inside, outside []routingi
 		return "all its ready endpoints are in the domain"
 	case byHints && in.Settings.WithoutHints:
 		return routingintent.HintsAreOff
-	case byHints && zones == 0:
-		return "no node has the label " + corev1.LabelTopologyZone + ", by which proxies follow hints"
+	case zones == 0:
+		return "no node has the label " + corev1.LabelTopologyZone + ", by which clients follow hints and groups"
 	case byHints && len(outside)*v1alpha1.MaxHints < zones:
 		return fmt.Sprintf("an endpoint can have hints for at most %d zones, so %d endpoints outside cannot serve %d zones", v1alpha1.MaxHints, len(outside), zones)
 	case !byHints && request.Intent.Tiers.Hard():
@@ -214,7 +214,8 @@ func KeptOut(s *shift.Shift, in *Input) (out int) {
 		}
 	}
 	for _, group := range in.Groups {
-		if inside, weight := GroupShare(s, group, in.Cluster); inside && weight == 0 {
+		// Without zones, groups have no consumers.
+		if inside, weight := GroupShare(s, group, in.Cluster); inside && weight == 0 && len(in.Cluster.Zones()) > 0 {
 			out += len(group.Spec.Endpoints)
 		}
 	}

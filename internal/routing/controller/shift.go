@@ -452,8 +452,8 @@ func (s *shiftSurvey) text() string {
 	if s.names.all > 0 {
 		parts = append(parts, fmt.Sprintf("names: stored in %d of %d groups, which vicinity-dns follows without a report", s.names.done, s.names.all))
 	}
-	if s.homeless > 0 && s.slices.all > 0 {
-		parts = append(parts, fmt.Sprintf("clients on %d nodes without the label %s follow no hints", s.homeless, corev1.LabelTopologyZone))
+	if s.homeless > 0 {
+		parts = append(parts, fmt.Sprintf("clients on %d nodes without the label %s follow neither", s.homeless, corev1.LabelTopologyZone))
 	}
 	return strings.Join(parts, "; ")
 }
