@@ -197,7 +197,7 @@ type TopologyDisruptionBudgetStatus struct {
 	DisruptionsAllowed int32 `json:"disruptionsAllowed"`
 
 	// disturbedDomains is how many domains have a pod that is down, missing,
-	// about to be evicted or not settled.
+	// about to be evicted, not settled, or taken out of service by a ZoneShift.
 	DisturbedDomains int32 `json:"disturbedDomains"`
 
 	// domains has the numbers of each domain, by group and name. Of more than
@@ -264,6 +264,12 @@ type DomainStatus struct {
 	//
 	// +optional
 	Disturbed bool `json:"disturbed,omitempty"`
+
+	// shift names a ZoneShift that takes pods of the domain out of service.
+	// Evictions in other domains count the domain as disturbed.
+	//
+	// +optional
+	Shift string `json:"shift,omitempty"`
 }
 
 // Reservation is an admitted eviction.

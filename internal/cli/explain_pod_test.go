@@ -30,6 +30,7 @@ import (
 type budgeted struct {
 	pods       []*corev1.Pod
 	budgets    []*v1alpha1.TopologyDisruptionBudget
+	shifts     []*v1alpha1.ZoneShift
 	pdbs       []*policyv1.PodDisruptionBudget
 	namespace  *corev1.Namespace
 	controller *appsv1.Deployment
@@ -150,6 +151,9 @@ func (b *budgeted) cluster(t *testing.T) *fakeCluster {
 	for _, budget := range b.budgets {
 		own = append(own, inAPI(t, budget))
 	}
+	for _, zs := range b.shifts {
+		own = append(own, inAPI(t, zs))
+	}
 	kinds := listKinds()
 	kinds[schedulingv1beta1.SchemeGroupVersion.WithResource("podgroups")] = "PodGroupList"
 	kinds[schedulingv1alpha3.SchemeGroupVersion.WithResource("compositepodgroups")] = "CompositePodGroupList"
@@ -182,6 +186,14 @@ func TestExplainPodGolden(t *testing.T) {
 		{"domain.txt", newBudgeted().budget("by-zone").down(3), "web-0"},
 		{"domain.json", newBudgeted().budget("by-zone").down(3), "web-0 -o json"},
 		{"another-domain.txt", newBudgeted().budget("zone-at-a-time", oneZone).down(1), "web-0"},
+		{"shifted-domain.txt", newBudgeted().budget("zone-at-a-time", oneZone).but(func(b *budgeted) {
+			b.shifts = []*v1alpha1.ZoneShift{{
+				TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ZoneShift"},
+				ObjectMeta: metav1.ObjectMeta{Name: "out", CreationTimestamp: future},
+				Spec:       v1alpha1.ZoneShiftSpec{From: v1alpha1.ShiftedDomain{Key: corev1.LabelTopologyZone, Value: "zone-b"}, For: metav1.Duration{Duration: time.Hour}},
+				Status:     v1alpha1.ZoneShiftStatus{Conditions: []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue}}},
+			}}
+		}), "web-0"},
 		{"unready.txt", newBudgeted().budget("by-zone").down(0, 3), "web-0"},
 		{"two-budgets.txt", newBudgeted().budget("by-zone").budget("zone-at-a-time", oneZone).down(1), "web-0"},
 		{"since.txt", newBudgeted().budget("frozen", func(tdb *v1alpha1.TopologyDisruptionBudget) { tdb.Spec.MaxUnavailable = new(intstr.FromInt32(0)) },

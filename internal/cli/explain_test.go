@@ -285,6 +285,7 @@ func listKinds() map[schema.GroupVersionResource]string {
 		v1alpha1.GroupVersion.WithResource("endpointgroups"):            "EndpointGroupList",
 		v1alpha1.GroupVersion.WithResource("podlocators"):               "PodLocatorList",
 		v1alpha1.GroupVersion.WithResource("topologydisruptionbudgets"): "TopologyDisruptionBudgetList",
+		v1alpha1.GroupVersion.WithResource("zoneshifts"):                "ZoneShiftList",
 		v1alpha1.GroupVersion.WithResource("domainrollouts"):            "DomainRolloutList",
 		v1alpha1.GroupVersion.WithResource("zoneshifts"):                "ZoneShiftList",
 		gatewayVersion.WithResource("grpcroutes"):                       "GRPCRouteList",

@@ -78,6 +78,10 @@ func (p *podReader) readWorld(ctx context.Context) error {
 	for _, node := range nodes {
 		p.world.Nodes[node.Name] = node
 	}
+	p.world.Shifts, err = listOwn[v1alpha1.ZoneShift](ctx, p.clusterReader, ownList{"zoneshifts", metav1.NamespaceAll, ""})
+	if err := p.optional("ZoneShifts", "whether one disturbs a domain is unknown", err); err != nil {
+		return err
+	}
 	if err := p.readWorkloads(ctx); err != nil {
 		return err
 	}

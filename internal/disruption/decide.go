@@ -43,8 +43,11 @@ type Decision struct {
 	Total DomainMeasure
 	// Domains is the number of domains.
 	Domains int
-	// Disturbed lists the disturbed domains of the group.
+	// Disturbed lists the domains of the group that count as disturbed.
 	Disturbed []string
+	// Shifts names, for each of Disturbed that a ZoneShift takes out of service, the ZoneShift. It is empty for pods that one takes out of
+	// service.
+	Shifts map[string]string
 	// DisturbedAnywhere is the number of further domains that may be disturbed, because missing pods may belong to any.
 	DisturbedAnywhere int
 	// Down lists the pods that are down in the pod's domain, by name. For RuleTotal and RuleDomains it lists those of all domains, domain
@@ -53,7 +56,8 @@ type Decision struct {
 	DownMore int
 	// The limits as numbers, -1 for none: of pods down in the domain, of pods down in all, of disturbed domains.
 	MaxDown, MaxTotal, MaxDomains int
-	// RetryAt, if not zero, is when time alone changes the answer: a domain settles, a reservation expires, or break-glass ends.
+	// RetryAt, if not zero, is when time alone changes the answer: a domain settles, a reservation expires, or break-glass ends. The end
+	// of a ZoneShift is not foretold, because people end and extend them.
 	RetryAt time.Time
 	Reason  string // of break-glass, or of the invalid budget
 }
@@ -97,7 +101,7 @@ func (t *Tally) Decide(uid string) Decision {
 	}
 	cells := t.cells(i)
 	if len(cells) > 0 {
-		t.describe(&d, cells[0])
+		t.describe(&d, cells[0], cells)
 	}
 	r, reserved := t.reserved[uid]
 	switch {
@@ -150,22 +154,32 @@ func (d Decision) reserve(rule Rule) Decision {
 	return d.allow(rule)
 }
 
-func (t *Tally) describe(d *Decision, at cell) {
+// describe sets the numbers of a decision to those of one of the pod's cells.
+func (t *Tally) describe(d *Decision, at cell, cells []cell) {
 	g := t.group(at.group)
 	d.Domain = t.measure(g, at.domain)
 	d.Total = DomainMeasure{
 		Group: g.name, Expected: g.expected, Healthy: g.healthy, Down: g.down,
-		Missing: g.missing, Anywhere: g.anywhere, Disturbed: g.disturbed > 0,
+		Missing: g.missing, Anywhere: g.anywhere, Disturbed: g.disturbed+g.shifted > 0,
 	}
 	if g.maxTotal >= 0 {
 		d.Total.Desired, d.Total.Allowed = max(0, g.expected-g.maxTotal), max(0, g.maxTotal-g.down)
 	}
 	d.MaxDown, d.MaxTotal, d.MaxDomains = g.maxDown, g.maxTotal, g.maxDomains
-	d.Disturbed, d.DisturbedAnywhere = nil, g.unknown
+	d.Disturbed, d.Shifts, d.DisturbedAnywhere = nil, nil, g.unknown
+	isShifted := g.isShifted(cells)
 	for i := range g.domains {
-		d.Total.Surplus += g.domains[i].surplus
-		if g.domains[i].disturbed {
+		in := &g.domains[i]
+		d.Total.Surplus += in.surplus
+		counts := in.shift != "" && !isShifted
+		if in.disturbed || counts {
 			d.Disturbed = append(d.Disturbed, t.domains[i])
+		}
+		if counts {
+			if d.Shifts == nil {
+				d.Shifts = map[string]string{}
+			}
+			d.Shifts[t.domains[i]] = in.shift
 		}
 	}
 }
@@ -185,7 +199,7 @@ func (t *Tally) refuse(d *Decision, cells []cell, pods int) {
 		return
 	}
 	first := breaches[0]
-	t.describe(d, first.at)
+	t.describe(d, first.at, cells)
 	d.Rule = first.rule
 	t.list(d, first)
 	for _, b := range breaches {
@@ -212,20 +226,16 @@ func (t *Tally) breaches(cells []cell, pods int) (found []breach) {
 			continue
 		}
 		g := t.group(at.group)
-		members, quiet := 0, 0
+		members := 0
 		for _, c := range cells {
-			if c.group != at.group {
-				continue
-			}
-			members++
-			if !g.domains[c.domain].disturbed {
-				quiet++
+			if c.group == at.group {
+				members++
 			}
 		}
 		if down := g.down + pods*members; g.maxTotal >= 0 && down > g.maxTotal {
 			found = append(found, breach{RuleTotal, at, down - g.maxTotal})
 		}
-		if domains := g.disturbedWith(g.disturbed + quiet); g.maxDomains >= 0 && domains > g.maxDomains {
+		if domains := g.disturbedAfter(cells); g.maxDomains >= 0 && domains > g.maxDomains {
 			disturbed = append(disturbed, breach{RuleDomains, at, domains - g.maxDomains})
 		}
 	}
@@ -281,11 +291,11 @@ func (t *Tally) ends(b breach, cells []cell) (time.Time, bool) {
 		return nth(ends, b.by)
 	}
 	// Whether the pod's own domains settle makes no difference.
-	others, known := []time.Time{}, 0
+	others, known, isShifted := []time.Time{}, 0, g.isShifted(cells)
 	for i := range g.domains {
 		d := &g.domains[i]
 		switch {
-		case slices.Contains(cells, cell{g.name, int32(i)}):
+		case slices.Contains(cells, cell{g.name, int32(i)}), d.shift != "" && !isShifted:
 			known++
 		case d.disturbed && !d.stuck:
 			others = append(others, d.settledAt)
@@ -379,6 +389,9 @@ func (g *group) disturb(domain int32, until time.Time) {
 	d := &g.domains[domain]
 	if !d.disturbed {
 		g.disturbed++
+		if d.shift != "" {
+			g.shifted--
+		}
 	}
 	d.disturb(until)
 }

@@ -24,7 +24,8 @@
 //   - admits an eviction without asking a limit, because the pod or its unit is down already,
 //     only if a live read after that of the budget confirms it: others may have counted on the pod.
 //
-// Pods that go down by themselves count as soon as they are seen.
+// Pods that go down by themselves, and ZoneShifts, count as soon as they are seen. A ZoneShift disturbs the domains of the
+// pods that it takes out of service, but takes no pod down. It does not hold up evictions in these domains.
 package disruption
 
 import (
@@ -128,6 +129,14 @@ type Pod struct {
 	Terminating bool
 	Ready       bool
 	ReadySince  time.Time
+
+	Shift Shift
+}
+
+// Shift is a ZoneShift that takes the node of a pod out of service until a time.
+type Shift struct {
+	Name  string
+	Until time.Time
 }
 
 // isHealthy reports whether the pod serves.

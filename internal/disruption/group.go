@@ -21,6 +21,8 @@ type group struct {
 	unknown int
 
 	healthy, down, disturbed int
+	// shifted is the number of further domains that only ZoneShifts disturb.
+	shifted int
 
 	// The limits, -1 for none.
 	minHealthy, maxDown, maxTotal, maxDomains int
@@ -40,6 +42,8 @@ type domain struct {
 	// stuck means that time alone does not end the disturbance. Otherwise it ends at settledAt.
 	stuck     bool
 	settledAt time.Time
+	// shift names a ZoneShift that takes pods of the domain out of service. It disturbs the domain for evictions elsewhere.
+	shift string
 
 	downPods []int32     // sorted
 	settling []int32     // pods that have not been ready for long enough, sorted
@@ -123,6 +127,9 @@ func (t *Tally) countPod(g *group, c *census, i int32) {
 		c.ending[t.places[i]]++
 	}
 	d := &g.domains[t.places[i]]
+	if d.shift == "" && p.Shift.Until.After(t.now) {
+		d.shift = p.Shift.Name
+	}
 	r, reserved := t.reserved[p.UID]
 	settled := p.ReadySince.Add(t.state.Budget.Settle)
 	switch {
@@ -285,6 +292,8 @@ func (g *group) sum() {
 		g.down += d.down
 		if d.disturbed {
 			g.disturbed++
+		} else if d.shift != "" {
+			g.shifted++
 		}
 	}
 }
@@ -319,6 +328,30 @@ func (g *group) room(domain int32) int {
 // disturbedWith returns how many domains may be disturbed if a number is known to be.
 func (g *group) disturbedWith(known int) int {
 	return min(known+g.unknown, len(g.domains))
+}
+
+// isShifted reports whether all cells of the group are in domains that ZoneShifts disturb.
+func (g *group) isShifted(cells []cell) bool {
+	return !slices.ContainsFunc(cells, func(c cell) bool { return c.group == g.name && g.domains[c.domain].shift == "" })
+}
+
+// disturbedAfter returns how many domains may be disturbed once pods of some cells are down. Domains that only ZoneShifts disturb do not
+// count for evictions in shifted domains.
+func (g *group) disturbedAfter(cells []cell) int {
+	known, shifted := g.disturbed, g.shifted
+	for _, c := range cells {
+		if c.group != g.name || g.domains[c.domain].disturbed {
+			continue
+		}
+		known++
+		if g.domains[c.domain].shift != "" {
+			shifted--
+		}
+	}
+	if g.isShifted(cells) {
+		shifted = 0
+	}
+	return g.disturbedWith(known + shifted)
 }
 
 // queue orders domains by amount, the largest first. Ties go to domains in first, then to the order of domains.

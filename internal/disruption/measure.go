@@ -18,6 +18,7 @@ type DomainMeasure struct {
 	Surplus       int // pods that are neither healthy nor down, because there are more than expected
 	Allowed       int // pods that may be evicted now
 	Disturbed     bool
+	Shift         string // a ZoneShift that also disturbs the domain, for evictions elsewhere
 }
 
 // Measures are the numbers of a budget.
@@ -52,7 +53,7 @@ func (t *Tally) Measures() Measures {
 		}
 		m.Expected += g.expected
 		m.Healthy += g.healthy
-		m.Disturbed += g.disturbed
+		m.Disturbed += g.disturbed + g.shifted
 		m.Allowed += t.allowed(g)
 		desired := 0
 		for i := range g.domains {
@@ -101,18 +102,14 @@ func (t *Tally) measure(g *group, domain int32) DomainMeasure {
 		Expected: (g.expected + domains - 1) / domains,
 		Healthy:  d.healthy, Desired: max(0, d.healthy-g.room(domain)),
 		Down: d.down, Missing: d.missing, Anywhere: g.anywhere, Surplus: d.surplus,
-		Allowed: g.allowedIn(domain), Disturbed: d.disturbed,
+		Allowed: g.allowedIn(domain), Disturbed: d.disturbed, Shift: d.shift,
 	}
 }
 
 // allowedIn returns how many pods of a domain may be evicted now.
 func (g *group) allowedIn(domain int32) int {
 	d := &g.domains[domain]
-	known := g.disturbed
-	if !d.disturbed {
-		known++
-	}
-	if g.maxDomains >= 0 && g.disturbedWith(known) > g.maxDomains {
+	if g.maxDomains >= 0 && g.disturbedAfter([]cell{{g.name, domain}}) > g.maxDomains {
 		return 0
 	}
 	allowed := min(g.room(domain), d.healthy)
@@ -127,26 +124,36 @@ func (t *Tally) allowed(g *group) int {
 	if t.hasWideUnits(g.name) {
 		return t.tryAll(g.name)
 	}
-	allowed, quiet := 0, []int{}
+	allowed, shifted, quiet := 0, []int{}, []int{}
 	for i := range g.domains {
-		if d := &g.domains[i]; d.disturbed {
+		switch d := &g.domains[i]; {
+		case d.disturbed:
 			allowed += g.allowedIn(int32(i))
-		} else {
+		case d.shift != "":
+			shifted = append(shifted, g.allowedIn(int32(i)))
+		default:
 			quiet = append(quiet, g.allowedIn(int32(i)))
 		}
 	}
-	slices.Sort(quiet)
-	slices.Reverse(quiet)
-	for more, pods := range quiet {
-		if g.maxDomains >= 0 && g.disturbedWith(g.disturbed+more+1) > g.maxDomains {
-			break
-		}
-		allowed += pods
-	}
+	// If a quiet domain may be disturbed, all shifted ones may.
+	allowed += g.bestOf(shifted, g.disturbed) + g.bestOf(quiet, g.disturbed+g.shifted)
 	if g.maxTotal >= 0 {
 		allowed = min(allowed, max(0, g.maxTotal-g.down))
 	}
 	return allowed
+}
+
+// bestOf returns how many pods may be evicted in undisturbed domains, by what each allows, while a number of others is disturbed.
+func (g *group) bestOf(allowed []int, disturbed int) (pods int) {
+	slices.Sort(allowed)
+	slices.Reverse(allowed)
+	for more, n := range allowed {
+		if g.maxDomains >= 0 && g.disturbedWith(disturbed+more+1) > g.maxDomains {
+			break
+		}
+		pods += n
+	}
+	return pods
 }
 
 // hasWideUnits reports whether a group has a unit in several domains or groups.

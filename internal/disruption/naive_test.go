@@ -80,7 +80,7 @@ func (n naive) isDown(m member) bool {
 type counts struct {
 	expected, missing, anywhere, unknown, down, healthy int
 	domains                                             map[string]*DomainMeasure
-	disturbed                                           []string
+	disturbed, shifted                                  []string
 }
 
 func (n naive) count(group string) counts {
@@ -225,9 +225,15 @@ func (n naive) count(group string) counts {
 			if p.Domain == name && (!n.serves(p) || n.reserved(p) || p.ReadySince.Add(n.s.Budget.Settle).After(n.now) || p.Unit != "" && n.isUnitDown(p.Unit)) {
 				m.Disturbed = true
 			}
+			if p.Domain == name && p.Shift.Until.After(n.now) && m.Shift == "" {
+				m.Shift = p.Shift.Name
+			}
 		}
 		if m.Disturbed {
 			c.disturbed = append(c.disturbed, name)
+		}
+		if m.Shift != "" {
+			c.shifted = append(c.shifted, name)
 		}
 	}
 	c.expected += ofAny
@@ -240,6 +246,17 @@ func (n naive) within(group string, more map[string]int) (ok bool, rule Rule) {
 	c, b := n.count(group), &n.s.Budget
 	names := n.domains()
 	total, disturbed := c.down, slices.Clone(c.disturbed)
+	isInside := true
+	for _, name := range names {
+		if _, affected := more[name]; affected && !slices.Contains(c.shifted, name) {
+			isInside = false
+		}
+	}
+	for _, name := range c.shifted {
+		if !isInside && !slices.Contains(disturbed, name) {
+			disturbed = append(disturbed, name)
+		}
+	}
 	for _, name := range names {
 		extra, affected := more[name]
 		total += extra
@@ -433,6 +450,12 @@ func drawState(t *rapid.T, shape stateShape) *State {
 		s.Owners, owners = append(s.Owners, o), append(owners, o.ID)
 	}
 	places := append([]string{"elsewhere"}, s.Domains...)
+	shifts := map[string]Shift{}
+	for _, name := range places {
+		if rapid.IntRange(0, 2).Draw(t, "isShifted") == 0 {
+			shifts[name] = Shift{"out-" + name, start.Add(rapid.SampledFrom([]time.Duration{0, time.Hour, time.Hour}).Draw(t, "shiftLasts"))}
+		}
+	}
 	for i := range rapid.IntRange(0, shape.pods).Draw(t, "pods") {
 		p := Pod{UID: string(rune('k' + i)), Name: "web-" + string(rune('k'+i)), Owner: rapid.SampledFrom(owners).Draw(t, "owner"), Place: Covered, Ready: true}
 		p.Group = rapid.SampledFrom(groups).Draw(t, "group")
@@ -463,6 +486,9 @@ func drawState(t *rapid.T, shape stateShape) *State {
 		case 6:
 			s.Reservations = append(s.Reservations, Reservation{UID: p.UID, Pod: p.Name, Expires: start.Add(
 				rapid.SampledFrom([]time.Duration{-time.Second, 40 * time.Second, 70 * time.Second, 100 * time.Second}).Draw(t, "expires"))})
+		}
+		if rapid.IntRange(0, 3).Draw(t, "onShiftedNode") > 0 {
+			p.Shift = shifts[p.Domain]
 		}
 		s.Pods = append(s.Pods, p)
 	}

@@ -2,6 +2,7 @@ package disruption
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,6 +45,11 @@ func TestMeasureAgreesWithTheNaiveImplementation(t *testing.T) {
 			if !seen[got.Group] {
 				seen[got.Group] = true
 				healthy, expected, disturbed = healthy+c.healthy, expected+c.expected, disturbed+len(c.disturbed)
+				for _, name := range c.shifted {
+					if !slices.Contains(c.disturbed, name) {
+						disturbed++
+					}
+				}
 			}
 			want := *c.domains[got.Domain]
 			want.Expected = (c.expected + len(c.domains) - 1) / len(c.domains)

@@ -80,6 +80,13 @@ func TestRules(t *testing.T) {
 			}
 		}
 	}
+	shifted := func(pods ...string) func(s *State) {
+		return func(s *State) {
+			for _, name := range pods {
+				s.pod(name).Shift = Shift{"out", start.Add(time.Hour)}
+			}
+		}
+	}
 	inUnit := func(pods ...string) func(s *State) {
 		return func(s *State) {
 			for _, name := range pods {
@@ -176,6 +183,36 @@ func TestRules(t *testing.T) {
 			"a domain is disturbed until its pods have settled",
 			pods("a:RRS b:RRR", replicas(6)).with(zoneAtATime),
 			"a1=Within a3=Within b1=Domains",
+		},
+		{
+			"a ZoneShift of one pod closes the other domains, and not its own",
+			pods("a:RRR b:RRR c:RRR", replicas(9)).with(zoneAtATime, shifted("a2")),
+			"a1=Within a2=Within b1=Domains c1=Domains",
+		},
+		{
+			"a ZoneShift counts no pod as down",
+			pods("a:RRR b:RRR c:RRR", replicas(9)).with(Budget{MaxUnavailable: number(1), MaxTotal: number(1), MaxDomains: limit(2)}, shifted("a1", "a2", "a3")),
+			"a1=Within b1=Within",
+		},
+		{
+			"a ZoneShift and a pod that is down are two domains",
+			pods("a:RRR b:RRU c:RRR", replicas(9)).with(Budget{MaxUnavailable: number(2), MaxDomains: limit(2)}, shifted("a1")),
+			"a1=Within b1=Within c1=Domains",
+		},
+		{
+			"a ZoneShift of several domains leaves each of them as it was",
+			pods("a1:RR a2:RR b1:RR", replicas(6)).with(zoneAtATime, shifted("a11", "a12", "a21", "a22")),
+			"a11=Within a22=Within b11=Domains",
+		},
+		{
+			"a ZoneShift that is over closes nothing",
+			pods("a:RRR b:RRR", replicas(6)).with(zoneAtATime, shifted("a1"), func(s *State) { s.pod("a1").Shift.Until = start }),
+			"b1=Within",
+		},
+		{
+			"a missing pod that may be of any domain is not of a shifted one",
+			pods("a:RR b:RR c:RR", replicas(7)).with(Budget{MaxUnavailable: number(2), MaxDomains: limit(2)}, shifted("a1")),
+			"b1=Domains a1=Within",
 		},
 		{
 			"a missing pod that may be of any domain closes all",

@@ -78,6 +78,8 @@ func domainsRefusal(d Decision) string {
 	}
 	if !d.RetryAt.IsZero() {
 		until += ", at " + plaintext.Clock(d.RetryAt)
+	} else if len(d.Shifts) > 0 {
+		until += fmt.Sprintf(" and no ZoneShift takes %s out of service", others)
 	}
 	return fmt.Sprintf("%s Evictions in %s continue when %s.", text, domainName(d), until)
 }
@@ -224,9 +226,9 @@ func disturbedDomains(d Decision) string {
 	case n == 0:
 		return fmt.Sprintf("no %s is disturbed", noun)
 	}
-	text := d.Limits.nameAll(d.Disturbed) + " is disturbed"
+	text := d.Limits.nameAll(d.Disturbed, d.Shifts) + " is disturbed"
 	if n > 1 {
-		text = d.Limits.nameAll(d.Disturbed) + " are disturbed"
+		text = d.Limits.nameAll(d.Disturbed, d.Shifts) + " are disturbed"
 	}
 	if d.DisturbedAnywhere > 0 {
 		text += ", and others may be"
@@ -256,11 +258,14 @@ func (b *Budget) noun() string {
 	return "domain"
 }
 
-// nameAll names domains, as in zones "a", "b".
-func (b *Budget) nameAll(domains []string) string {
+// nameAll names domains and their ZoneShifts, as in zones "a" (ZoneShift out), "b".
+func (b *Budget) nameAll(domains []string, shifts map[string]string) string {
 	names := make([]string, len(domains))
 	for i, name := range domains {
 		names[i] = fmt.Sprintf("%q", name)
+		if shift := shifts[name]; shift != "" {
+			names[i] += fmt.Sprintf(" (ZoneShift %s)", shift)
+		}
 	}
 	noun := b.noun()
 	if len(names) > 1 {
@@ -274,7 +279,7 @@ func (b *Budget) OnlyFree() string {
 	if b == nil || len(b.Free) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("Only pods of %s may be evicted now.", b.nameAll(b.Free))
+	text := fmt.Sprintf("Only pods of %s may be evicted now.", b.nameAll(b.Free, nil))
 	if b.Advances {
 		namespace, name, _ := strings.Cut(b.Name, "/")
 		text += fmt.Sprintf(" To free another %s: \"vicinity budget advance %s -n %s --to %s\".", b.noun(), name, namespace, strings.ToUpper(b.noun()))

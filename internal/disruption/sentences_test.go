@@ -69,6 +69,9 @@ func TestDisruptionsGolden(t *testing.T) {
 		{name: "another zone settles", limits: disruption.Budget{MaxUnavailable: half, MaxDomains: &zones, Settle: time.Minute}, change: func(s *disruption.State) {
 			s.Pods[0].ReadySince = evening.Add(-20 * time.Second)
 		}},
+		{name: "another zone is shifted", limits: disruption.Budget{MaxUnavailable: half, MaxDomains: &zones}, change: func(s *disruption.State) {
+			s.Pods[0].Shift, s.Pods[2].Ready = disruption.Shift{Name: "out", Until: evening.Add(time.Hour)}, false
+		}},
 		{name: "two zones are down", limits: disruption.Budget{MaxUnavailable: half, MaxDomains: &zones}, change: func(s *disruption.State) {
 			s.Pods[0].Ready, s.Pods[1].Ready = false, false
 		}},

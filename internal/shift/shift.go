@@ -38,8 +38,8 @@ func Begun(zs *v1alpha1.ZoneShift) Shift {
 // Of returns the shift of an accepted ZoneShift, and how long it stays as it is, zero for ever. It is nil before and
 // after.
 func Of(zs *v1alpha1.ZoneShift, now time.Time) (s *Shift, lasts time.Duration) {
-	accepted := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.Accepted)
-	if accepted == nil || accepted.Status != metav1.ConditionTrue || zs.DeletionTimestamp != nil {
+	accepted := acceptanceOf(zs)
+	if accepted == nil {
 		return nil, 0
 	}
 	begun := Begun(zs)
@@ -59,6 +59,32 @@ func Of(zs *v1alpha1.ZoneShift, now time.Time) (s *Shift, lasts time.Duration) {
 	}
 	s.Returning, s.Weight = true, max(up, 1-down)
 	return s, toUp
+}
+
+// acceptanceOf returns the condition of an accepted ZoneShift, nil for others.
+func acceptanceOf(zs *v1alpha1.ZoneShift) *metav1.Condition {
+	accepted := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.Accepted)
+	if accepted == nil || accepted.Status != metav1.ConditionTrue || zs.DeletionTimestamp != nil {
+		return nil
+	}
+	return accepted
+}
+
+// OfNode returns the accepted ZoneShift that takes a node out of service until the latest time, nil without one. It may be
+// over.
+func OfNode(all []*v1alpha1.ZoneShift, node topology.Labels) (last *v1alpha1.ZoneShift) {
+	for _, zs := range all {
+		domain := Shift{Key: zs.Spec.From.Key, Value: zs.Spec.From.Value}
+		if acceptanceOf(zs) != nil && domain.Holds(node, node[topology.Zone]) && (last == nil || Until(zs).After(Until(last))) {
+			last = zs
+		}
+	}
+	return last
+}
+
+// Same reports whether two versions of a ZoneShift take its nodes out of service until the same time.
+func Same(a, b *v1alpha1.ZoneShift) bool {
+	return Until(a).Equal(Until(b)) && (acceptanceOf(a) == nil) == (acceptanceOf(b) == nil)
 }
 
 // rampSteps is the number of steps of a ramp. Each step writes the groups of the Services that move.

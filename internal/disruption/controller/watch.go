@@ -24,6 +24,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/disruption/reservation"
+	"vicinity.dev/vicinity/internal/shift"
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -37,10 +38,11 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		Watches(&v1alpha1.TopologyDisruptionBudget{}, r.budgetHandler()).
 		Watches(&corev1.Pod{}, r.podHandler()).
 		Watches(&corev1.Node{}, r.nodeHandler()).
+		Watches(&v1alpha1.ZoneShift{}, r.shiftHandler()).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.projectedWith), builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}),
 		)).
-		WatchesRawSource(r.nodes.Source("reading the budgets that nodes changed for", r.enqueueAll)).
+		WatchesRawSource(r.nodes.Source("reading the budgets that nodes or ZoneShifts changed for", r.enqueueAll)).
 		WatchesRawSource(source.Channel(r.namespaces.changed, handler.EnqueueRequestsFromMapFunc(r.ofNamespace))).
 		WithOptions(many)
 	for _, owner := range []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}} {
@@ -197,6 +199,11 @@ func samePod(a, b *corev1.Pod) bool {
 // nodeHandler follows changes of nodes that matter to budgets.
 func (r *reconciler) nodeHandler() handler.EventHandler {
 	return follow(coverage.SameNode, func(*corev1.Node, queue) { r.nodes.Notice() })
+}
+
+// shiftHandler follows the acceptance, the time and the end of ZoneShifts.
+func (r *reconciler) shiftHandler() handler.EventHandler {
+	return follow(shift.Same, func(*v1alpha1.ZoneShift, queue) { r.nodes.Notice() })
 }
 
 // webhookHandler follows the webhook configurations.

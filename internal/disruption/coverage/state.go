@@ -14,6 +14,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/kit/bools"
+	"vicinity.dev/vicinity/internal/shift"
 )
 
 // StateOf makes the input of decisions from the objects of a budget.
@@ -43,6 +44,7 @@ func StateOf(w World) disruption.State {
 			read.Unit = w.Units[*pod.Spec.SchedulingGroup.PodGroupName]
 		}
 		places.place(pod, &read)
+		read.Shift = shiftOf(w, pod)
 		pods = append(pods, read)
 	}
 	slices.SortFunc(pods, func(a, b disruption.Pod) int {
@@ -54,6 +56,19 @@ func StateOf(w World) disruption.State {
 	}
 	limitGroups(&s, groupBy)
 	return s
+}
+
+// shiftOf returns the ZoneShift that takes the node of a pod out of service.
+func shiftOf(w World, pod *corev1.Pod) disruption.Shift {
+	node := w.Nodes[pod.Spec.NodeName]
+	if node == nil {
+		return disruption.Shift{}
+	}
+	zs := shift.OfNode(w.Shifts, node.Labels)
+	if zs == nil {
+		return disruption.Shift{}
+	}
+	return disruption.Shift{Name: zs.Name, Until: shift.Until(zs)}
 }
 
 // MostCells bounds groups times domains. Each cell has its own numbers.
@@ -152,7 +167,7 @@ func domainsOf(measures []disruption.DomainMeasure) []v1alpha1.DomainStatus {
 	for i, m := range listed {
 		domains[i] = v1alpha1.DomainStatus{
 			Domain: m.Domain, Group: m.Group, Expected: count(m.Expected), Healthy: count(m.Healthy),
-			Desired: count(m.Desired), Allowed: count(m.Allowed), Disturbed: m.Disturbed,
+			Desired: count(m.Desired), Allowed: count(m.Allowed), Disturbed: m.Disturbed, Shift: m.Shift,
 		}
 	}
 	return domains

@@ -377,6 +377,27 @@ func TestStateHasWhatIsStored(t *testing.T) {
 	}
 }
 
+// A ZoneShift of any node label is one of the pods on these nodes. Of several it is the one that lasts longest.
+func TestStateHasShifts(t *testing.T) {
+	w := in("a", "b").pods(nil, "a-1", "a-2", "b-1", "")
+	w.Nodes["a-2"].Labels["rack"], w.Nodes["b-1"].Labels["rack"] = "r", "r"
+	add := func(name, key, value string, lasts time.Duration, is metav1.ConditionStatus) {
+		zs := &v1alpha1.ZoneShift{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(began)}}
+		zs.Spec = v1alpha1.ZoneShiftSpec{From: v1alpha1.ShiftedDomain{Key: key, Value: value}, For: metav1.Duration{Duration: lasts}}
+		zs.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Accepted, Status: is}}
+		w.Shifts = append(w.Shifts, zs)
+	}
+	add("zone", zone, "a", time.Hour, metav1.ConditionTrue)
+	add("rack", "rack", "r", 2*time.Hour, metav1.ConditionTrue)
+	add("refused", zone, "b", 3*time.Hour, metav1.ConditionFalse)
+	s := StateOf(w.World)
+	for i, want := range []disruption.Shift{{Name: "zone", Until: began.Add(time.Hour)}, {Name: "rack", Until: began.Add(2 * time.Hour)}, {Name: "rack", Until: began.Add(2 * time.Hour)}, {}} {
+		if got := s.Pods[i].Shift; got != want {
+			t.Errorf("%s: %+v, want %+v", s.Pods[i].Name, got, want)
+		}
+	}
+}
+
 func TestOwnerRefs(t *testing.T) {
 	w := in("a")
 	known := w.statefulSet("known", 1)

@@ -34,6 +34,8 @@ type World struct {
 	Workloads []Workload
 	// Units is the result of the function Units for the namespace.
 	Units map[string]string
+	// Shifts are all ZoneShifts of the cluster.
+	Shifts []*v1alpha1.ZoneShift
 }
 
 // Workload is an object that asks for pods.

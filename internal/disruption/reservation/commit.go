@@ -655,9 +655,11 @@ func (c *commit) nextChange() (next time.Time) {
 	}
 	sooner(state.Budget.BreakGlass.Until)
 	for i := range state.Pods {
-		if p := &state.Pods[i]; p.Ready && state.Budget.Settle > 0 {
+		p := &state.Pods[i]
+		if p.Ready && state.Budget.Settle > 0 {
 			sooner(p.ReadySince.Add(state.Budget.Settle))
 		}
+		sooner(p.Shift.Until)
 	}
 	return next
 }

@@ -682,6 +682,34 @@ func TestHold(t *testing.T) {
 	}
 }
 
+// A ZoneShift of a zone closes the others and not its own, until it ends.
+func TestShiftedZone(t *testing.T) {
+	budget, first, second := objects()
+	budget.Spec.MaxUnavailableDomains = new(int32(1))
+	second.Spec.NodeName = "b"
+	s := newServer(t, budget, first, second)
+	r := s.replica().sees(s.budget("web"), first, second)
+	out := &v1alpha1.ZoneShift{ObjectMeta: metav1.ObjectMeta{Name: "out", CreationTimestamp: metav1.NewTime(start)}}
+	out.Spec.From, out.Spec.For = v1alpha1.ShiftedDomain{Key: corev1.LabelTopologyZone, Value: "a"}, metav1.Duration{Duration: time.Hour}
+	out.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue}}
+	if err := r.world.shifts.Add(out); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := r.ask(second, "x"); err != nil || !strings.Contains(answer, `zone "a" (ZoneShift out) is disturbed, and at most 1 zone may be.`) {
+		t.Errorf("%q, %v", answer, err)
+	}
+	report, err := r.Refresh(t.Context(), client.ObjectKeyFromObject(budget), none)
+	if err != nil || !report.Next.Equal(start.Add(time.Hour)) {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if got := &report.Budget.Status; got.DisturbedDomains != 1 || got.Domains[0].Shift != "out" || got.Domains[0].Disturbed || got.Domains[1].Shift != "" || got.DisruptionsAllowed != 1 {
+		t.Errorf("stored is %+v", got)
+	}
+	r.want(first, "x", true)
+	s.clock.SetTime(start.Add(time.Hour))
+	r.want(second, "x", true)
+}
+
 // Conditions are stored with the numbers, and nothing is written without a change.
 func TestRefresh(t *testing.T) {
 	_, r, first, _ := started(t)

@@ -33,6 +33,7 @@ type world struct {
 	nodes               memo[map[string]*corev1.Node]
 	workloads           memo[[]coverage.Workload]
 	units               func(namespace string) map[string]string
+	shifts              toolscache.Indexer
 	scales              *scales
 	lost                *lostNodes
 	synced              []syncing
@@ -81,6 +82,9 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lo
 		return nil, err
 	}
 	if w.pdbs, err = watch(&policyv1.PodDisruptionBudget{}, nil, nil); err != nil {
+		return nil, err
+	}
+	if w.shifts, err = watch(&v1alpha1.ZoneShift{}, nil, nil); err != nil {
 		return nil, err
 	}
 	nodes, err := watch(&corev1.Node{}, forgetOnChange(&w.nodes, coverage.SameNode), nil)
@@ -142,6 +146,16 @@ func workloadsOf(stores []toolscache.Indexer, namespace string) []coverage.Workl
 	return found
 }
 
+func shiftsOf(store toolscache.Store) []*v1alpha1.ZoneShift {
+	var found []*v1alpha1.ZoneShift
+	for _, object := range store.List() {
+		if zs, ok := object.(*v1alpha1.ZoneShift); ok {
+			found = append(found, zs)
+		}
+	}
+	return found
+}
+
 func unitsOf(stores []toolscache.Indexer, namespace string) map[string]string {
 	var groups []schedulingv1beta1.PodGroup
 	var composites []schedulingv1alpha3.CompositePodGroup
@@ -188,6 +202,7 @@ func (w *world) pod(key types.NamespacedName) *corev1.Pod {
 func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	found := coverage.World{
 		Budget: budget, Nodes: w.nodes.get(metav1.NamespaceNone), Workloads: w.workloads.get(budget.Namespace), Units: w.units(budget.Namespace),
+		Shifts: shiftsOf(w.shifts),
 	}
 	found.Pods = w.podsOf(budget, found.Workloads)
 	missing := coverage.OwnerRefs(found)

@@ -132,7 +132,7 @@ func (s *server) replica() *replica {
 		return toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, indexers)
 	}
 	w := &world{
-		selectors: newSelectors(), pods: indexer(), budgets: indexer(), pdbs: indexer(), scales: newScales(s.WithWatch, s.clock), lost: newLostNodes(s.WithWatch, s.clock),
+		selectors: newSelectors(), pods: indexer(), budgets: indexer(), pdbs: indexer(), shifts: indexer(), scales: newScales(s.WithWatch, s.clock), lost: newLostNodes(s.WithWatch, s.clock),
 		departures: newExpiring[types.UID, string](s.clock, departureTime),
 	}
 	w.nodes.gather = func(string) map[string]*corev1.Node {

@@ -25,6 +25,8 @@ var granted = map[string]string{
 	"routingpolicies.vicinity.dev/status":        "patch",
 	"clusterroutingpolicies.vicinity.dev":        "list watch",
 	"clusterroutingpolicies.vicinity.dev/status": "patch",
+	"zoneshifts.vicinity.dev":                    "list watch",
+	"zoneshifts.vicinity.dev/status":             "update",
 	"endpointgroups.vicinity.dev":                "list watch create update delete",
 	"podlocators.vicinity.dev":                   "list delete", // to delete earlier ones
 	"events.events.k8s.io":                       "create patch",
@@ -206,7 +208,7 @@ func TestProgramsMayDoWhatTheyNeed(t *testing.T) {
 		}},
 		{"routing.enabled=false,disruption.enabled=true", controller, without(budgets,
 			"services", "services/status", "endpointslices.discovery.k8s.io", "endpointgroups.vicinity.dev", "routingpolicies.vicinity.dev",
-			"routingpolicies.vicinity.dev/status", "clusterroutingpolicies.vicinity.dev", "clusterroutingpolicies.vicinity.dev/status")},
+			"routingpolicies.vicinity.dev/status", "clusterroutingpolicies.vicinity.dev", "clusterroutingpolicies.vicinity.dev/status", "zoneshifts.vicinity.dev/status")},
 		{"routing.enabled=false,disruption.enabled=true", here, and(grantedHere, map[string]string{"leases.coordination.k8s.io": "create"})},
 		{"rollouts.ordinals=true", controller, and(granted, map[string]string{
 			"persistentvolumeclaims": "get", "persistentvolumes": "get", "storageclasses.storage.k8s.io": "get",
@@ -261,6 +263,7 @@ func TestUsersMayWritePoliciesAndNothingElse(t *testing.T) {
 		{"view", map[string]string{
 			"routingpolicies.vicinity.dev": "get list watch", "routingpolicies.vicinity.dev/status": "get list watch",
 			"clusterroutingpolicies.vicinity.dev": "get list watch", "clusterroutingpolicies.vicinity.dev/status": "get list watch",
+			"zoneshifts.vicinity.dev": "get list watch", "zoneshifts.vicinity.dev/status": "get list watch",
 			"endpointgroups.vicinity.dev": "get list watch", "podlocators.vicinity.dev": "get list watch",
 			"topologydisruptionbudgets.vicinity.dev": "get list watch", "topologydisruptionbudgets.vicinity.dev/status": "get list watch",
 			"domainrollouts.vicinity.dev": "get list watch", "domainrollouts.vicinity.dev/status": "get list watch",
