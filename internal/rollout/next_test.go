@@ -113,6 +113,12 @@ func TestPodsTakenDown(t *testing.T) {
 			s.Slots[1].Domain, s.Slots[1].HasDomain = "b", true
 		}, evict: []string{"db-6"}, wait: WaitEvicting},
 		{name: "a missing pod holds a wave", state: began(9), change: func(s *State) { s.Pods = slices.Delete(s.Pods, 1, 2) }, wait: WaitMissing},
+		{name: "a ZoneShift holds a wave", state: database(9), change: func(s *State) { s.Shift.Until = start.Add(time.Hour) }, wait: WaitShift},
+		{name: "a ZoneShift does not hold a wave that has begun", state: began(9, "a"), change: func(s *State) { s.Shift.Until = start.Add(time.Hour) }, evict: []string{"db-6"}, wait: WaitEvicting},
+		{name: "a ZoneShift does not hold a rollback", state: began(9), change: func(s *State) {
+			s.Shift.Until, s.Memory.RollingBack = start.Add(time.Hour), true
+		}, evict: []string{"db-6"}, wait: WaitEvicting},
+		{name: "a ZoneShift that is over holds nothing", state: database(9), change: func(s *State) { s.Shift.Until = start }, evict: []string{"db-6"}, wait: WaitEvicting},
 		{name: "a pod without a node holds a wave", state: began(9), change: func(s *State) {
 			p := &s.Pods[1]
 			p.Revision, p.Placed, p.Domain, p.Ready = "r2", false, "", false

@@ -137,7 +137,15 @@ type State struct {
 	// Overload has, by domain, the overload that plans expect while the domain is empty. A missing domain is unknown. Only the domains of
 	// Step.Foresee count.
 	Overload map[string]float64
+	Shift    Shift
 	Memory   Memory
+}
+
+// Shift is a ZoneShift that takes nodes with pods of the workload out of service until a time. No wave starts before, except of a
+// rollback: the pods in other domains have the load.
+type Shift struct {
+	Name, Key, Domain string
+	Until             time.Time
 }
 
 // Slot identifies a pod and its replacement: by the name in a StatefulSet, by the node in a DaemonSet.
@@ -248,6 +256,7 @@ type Wait struct {
 	// Overload is expected, and MaxOverload is allowed.
 	Overload, MaxOverload float64
 	Failure               *v1alpha1.RolloutFailure
+	Shift                 Shift
 }
 
 // WaitReason names what a rollout waits for.
@@ -265,6 +274,7 @@ const (
 	WaitDown        WaitReason = "Down"        // too many are down by themselves
 	WaitOrder       WaitReason = "Order"       // a pod of an earlier slot is not ready
 	WaitEarlier     WaitReason = "Earlier"     // a pod of an earlier domain is not healthy
+	WaitShift       WaitReason = "Shift"       // a ZoneShift takes pods out of service
 	WaitBake        WaitReason = "Bake"        // the wave must stay healthy
 	WaitQuery       WaitReason = "Query"       // the query is false
 	WaitQueryAnswer WaitReason = "QueryAnswer" // the query cannot be answered

@@ -49,6 +49,8 @@ func (r Words) Waiting(w Wait) string {
 // waitingForMore handles waits that are not about a pod.
 func (r Words) waitingForMore(w Wait) string {
 	switch w.For {
+	case WaitShift:
+		return fmt.Sprintf("starts no other wave: ZoneShift %s takes %s out of service until %s", w.Shift.Name, Words{Key: w.Shift.Key}.Domain(w.Shift.Domain), plaintext.Clock(w.Until))
 	case WaitBake:
 		return "bakes until " + plaintext.Clock(w.Until) + "; the wave must stay healthy until then"
 	case WaitQuery:

@@ -56,6 +56,10 @@ func TestRolloutsGolden(t *testing.T) {
 		{"the first look", func(s *rollout.State) { s.Memory = rollout.Memory{} }},
 		{"it bakes", func(*rollout.State) {}},
 		{"it has baked", func(s *rollout.State) { s.Memory.BakingSince = &metav1.Time{Time: evening.Add(-5 * time.Minute)} }},
+		{"a zone is shifted", func(s *rollout.State) {
+			s.Memory.BakingSince = &metav1.Time{Time: evening.Add(-5 * time.Minute)}
+			s.Shift = rollout.Shift{Name: "out", Key: "topology.kubernetes.io/zone", Domain: "b", Until: evening.Add(time.Hour)}
+		}},
 		{"a pod is evicted", func(s *rollout.State) {
 			goes(4, rollout.Evicting)(s)
 			s.Pods[4].UID, s.Pods[4].Revision, s.Pods[4].Ready = "old", "db-1", true

@@ -46,6 +46,11 @@ func (r *run) begin() bool {
 		}
 		return false
 	}
+	if r.now.Before(r.Shift.Until) && !r.memory.RollingBack {
+		r.step.Wait = Wait{For: WaitShift, Shift: r.Shift, Until: r.Shift.Until}
+		r.again(r.Shift.Until)
+		return false
+	}
 	if !r.queryAllows() {
 		return false
 	}

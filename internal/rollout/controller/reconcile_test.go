@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -452,6 +453,53 @@ func TestMaxOverload(t *testing.T) {
 		if (len(w.asked) > 0) != test.asks || !strings.Contains(d.Status.WaitingFor, test.says) || result.RequeueAfter == 0 {
 			t.Errorf("%s: it evicts %v, waits for %q and requeues after %s", name, w.asked, d.Status.WaitingFor, result.RequeueAfter)
 		}
+	}
+}
+
+// delays is a queue that notes delayed requests.
+type delays struct {
+	queue
+	requests []reconcile.Request
+}
+
+func (d *delays) AddAfter(request reconcile.Request, _ time.Duration) {
+	d.requests = append(d.requests, request)
+}
+
+// A ZoneShift of a node with a pod holds the next wave, and its deletion wakes the rollout. Another ZoneShift does not.
+func TestShiftedZoneHoldsWaves(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	shifted := func(name, value string) *v1alpha1.ZoneShift {
+		zs := &v1alpha1.ZoneShift{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(w.clock.Now())}, Spec: v1alpha1.ZoneShiftSpec{
+			From: v1alpha1.ShiftedDomain{Key: corev1.LabelTopologyZone, Value: value}, For: metav1.Duration{Duration: time.Hour},
+		}}
+		zs.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue}}
+		if err := w.client.Create(t.Context(), zs); err != nil {
+			t.Fatal(err)
+		}
+		return zs
+	}
+	shifted("other", "c")
+	out := shifted("out", "b")
+	result := w.sync("db", time.Second)
+	d := w.rollout("db")
+	progressing := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionProgressing)
+	if want := `ZoneShift out takes zone "b" out of service`; len(w.asked) > 0 || !strings.Contains(d.Status.WaitingFor, want) || !strings.Contains(progressing.Message, want) {
+		t.Errorf("it evicts %v, waits for %q and says %q", w.asked, d.Status.WaitingFor, progressing.Message)
+	}
+	if result.RequeueAfter == 0 || result.RequeueAfter > time.Hour {
+		t.Errorf("it requeues after %s", result.RequeueAfter)
+	}
+	if err := w.client.Delete(t.Context(), out); err != nil {
+		t.Fatal(err)
+	}
+	q := &delays{}
+	w.r.nodeHandler(sameShift).Delete(t.Context(), event.DeleteEvent{Object: out}, q)
+	if len(q.requests) != 1 {
+		t.Errorf("the deletion wakes %v", q.requests)
+	}
+	if w.sync("db", time.Second); len(w.asked) == 0 {
+		t.Error("after the deletion it evicts nothing")
 	}
 }
 

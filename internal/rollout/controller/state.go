@@ -23,6 +23,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/scheduling"
 	"vicinity.dev/vicinity/internal/rollout"
+	"vicinity.dev/vicinity/internal/shift"
 )
 
 // defaultDeadline holds if the spec has no deadline.
@@ -110,6 +111,9 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 		v.state.Pods = append(v.state.Pods, read)
 	}
 	slices.SortFunc(v.state.Pods, func(a, b rollout.Pod) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	if v.state.Shift, err = r.shiftOf(ctx, v, nodes); err != nil {
+		return nil, err
+	}
 	if t.isCustom {
 		rollout.AssignSlots(v.state, t.desired, r.clock.Now())
 	}
@@ -120,6 +124,32 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 		v.daemonSlots(nodes, d.Spec.TopologyKey)
 	}
 	return v, nil
+}
+
+// shiftOf returns the ZoneShift that takes a node with a pod of the workload out of service until the latest time.
+func (r *reconciler) shiftOf(ctx context.Context, v *view, nodes map[string]*corev1.Node) (last rollout.Shift, err error) {
+	var list v1alpha1.ZoneShiftList
+	if err := r.client.List(ctx, &list); err != nil {
+		return last, fmt.Errorf("reading ZoneShifts: %w", err)
+	}
+	all := make([]*v1alpha1.ZoneShift, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	for _, pod := range v.pods {
+		node := nodes[pod.Spec.NodeName]
+		if node == nil {
+			continue
+		}
+		zs := shift.OfNode(all, node.Labels)
+		if zs == nil {
+			continue
+		}
+		if until := shift.Until(zs); until.After(last.Until) || until.Equal(last.Until) && zs.Name < last.Name {
+			last = rollout.Shift{Name: zs.Name, Key: zs.Spec.From.Key, Domain: zs.Spec.From.Value, Until: until}
+		}
+	}
+	return last, nil
 }
 
 // withoutLost drops replacements on nodes that no longer match a DaemonSet: no pod will be created there.

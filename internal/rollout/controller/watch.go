@@ -21,12 +21,13 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/rollout"
+	"vicinity.dev/vicinity/internal/shift"
 )
 
 const (
 	// gatherTime is how long a rollout gathers changes of pods.
 	gatherTime = 200 * time.Millisecond
-	// nodeGatherTime is the same for nodes, on which all rollouts depend.
+	// nodeGatherTime is the same for nodes and ZoneShifts, on which all rollouts depend.
 	nodeGatherTime = 5 * time.Second
 )
 
@@ -46,7 +47,8 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		Watches(&appsv1.ControllerRevision{}, r.ownedHandler(nil)).
 		Watches(&appsv1.ReplicaSet{}, r.ownedHandler(nil)).
 		Watches(&corev1.Pod{}, r.ownedHandler(samePod)).
-		Watches(&corev1.Node{}, r.nodeHandler()).
+		Watches(&corev1.Node{}, r.nodeHandler(shell.SameLabels)).
+		Watches(&v1alpha1.ZoneShift{}, r.nodeHandler(sameShift)).
 		Watches(&policyv1.PodDisruptionBudget{}, r.budgetHandler(samePDB)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers})
 	if r.options.Budgets != nil {
@@ -136,11 +138,17 @@ func owners(pod *corev1.Pod) []types.UID {
 	return nil
 }
 
-// nodeHandler follows created and deleted nodes and changes of labels.
-func (r *reconciler) nodeHandler() handlerFuncs {
+// nodeHandler follows objects on which all rollouts depend: nodes and ZoneShifts.
+func (r *reconciler) nodeHandler(same func(before, after client.Object) bool) handlerFuncs {
 	return shell.OnChange(func(ctx context.Context, _ client.Object, q queue) {
 		enqueue(r.rollouts(ctx, metav1.NamespaceAll, v1alpha1.RolloutTarget{}), nodeGatherTime, q)
-	}, shell.SameLabels)
+	}, same)
+}
+
+func sameShift(before, after client.Object) bool {
+	a, ok := before.(*v1alpha1.ZoneShift)
+	b, also := after.(*v1alpha1.ZoneShift)
+	return ok && also && shift.Same(a, b)
 }
 
 // budgetHandler follows the allowance of budgets. It wakes the rollouts with recent denials, whose syncs find out whether the budget
