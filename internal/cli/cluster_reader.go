@@ -25,7 +25,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/kit/command"
-	"vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/routing"
 )
 
 // clusterReader reads the objects for a decision. It notes what the cluster does not have or the user
@@ -99,33 +99,45 @@ func (r *clusterReader) policies(ctx context.Context, namespace string) ([]*v1al
 	return list, r.optional("RoutingPolicies", "only the Service's own settings count here", err)
 }
 
-// defaults returns the ClusterRoutingPolicies of a namespace, or of all, by namespace. It reads no
-// Namespace if there is no policy.
-func (r *clusterReader) defaults(ctx context.Context, namespace string) (map[string][]*v1alpha1.ClusterRoutingPolicy, error) {
-	const consequence = "defaults for the Services of namespaces are left out"
-	all, err := listOwn[v1alpha1.ClusterRoutingPolicy](ctx, r, ownList{"clusterroutingpolicies", metav1.NamespaceAll, ""})
-	if err = r.optional("ClusterRoutingPolicies", consequence, err); err != nil || len(all) == 0 {
-		return nil, err
+// clusterSettings are the objects for Services of a namespace, or of all.
+type clusterSettings struct {
+	inspect.ClusterSettings
+	// namespaces are empty if nothing needs their labels.
+	namespaces map[string]*corev1.Namespace
+}
+
+// selectFor sets the objects that count for the Service of an input.
+func (c *clusterSettings) selectFor(in *routing.Input, now time.Time) {
+	c.SelectFor(in, c.namespaces[in.Service.Namespace], now)
+}
+
+const withoutDefaults = "defaults for the Services of namespaces are left out"
+
+func (r *clusterReader) clusterSettings(ctx context.Context, namespace string) (c clusterSettings, err error) {
+	c.Defaults, err = listOwn[v1alpha1.ClusterRoutingPolicy](ctx, r, ownList{"clusterroutingpolicies", metav1.NamespaceAll, ""})
+	if err := r.optional("ClusterRoutingPolicies", withoutDefaults, err); err != nil {
+		return c, err
 	}
-	chosen := map[string][]*v1alpha1.ClusterRoutingPolicy{}
-	read := func(namespace *corev1.Namespace) {
-		chosen[namespace.Name] = intent.ForNamespace(all, namespace.Labels)
+	c.Shifts, err = listOwn[v1alpha1.ZoneShift](ctx, r, ownList{"zoneshifts", metav1.NamespaceAll, ""})
+	if err := r.optional(inspect.KindShifts, "none counts here", err); err != nil || !c.NeedsNamespaces() {
+		return c, err
 	}
+	c.namespaces = map[string]*corev1.Namespace{}
 	if namespace != metav1.NamespaceAll {
 		found, err := r.typed.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return nil, nil
+			return c, nil
 		case err == nil:
-			read(found)
+			c.namespaces[namespace] = found
 		}
-		return chosen, r.optional("Namespaces", consequence, err)
+		return c, r.optional("Namespaces", withoutDefaults, err)
 	}
 	list, err := listAll[corev1.Namespace](ctx, r.typed.CoreV1().Namespaces(), metav1.ListOptions{})
-	for _, namespace := range list {
-		read(namespace)
+	for _, found := range list {
+		c.namespaces[found.Name] = found
 	}
-	return chosen, r.optional("Namespaces", consequence, err)
+	return c, r.optional("Namespaces", withoutDefaults, err)
 }
 
 func (r *clusterReader) groups(ctx context.Context, namespace, selector string) ([]*v1alpha1.EndpointGroup, error) {

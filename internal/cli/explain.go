@@ -219,11 +219,11 @@ func (r *clusterReader) inputFor(ctx context.Context, service *corev1.Service, n
 	if in.Policies, err = r.policies(ctx, r.namespace); err != nil {
 		return inspect.Reading{}, err
 	}
-	defaults, err := r.defaults(ctx, r.namespace)
+	wide, err := r.clusterSettings(ctx, r.namespace)
 	if err != nil {
 		return inspect.Reading{}, err
 	}
-	in.Defaults = defaults[r.namespace]
+	wide.selectFor(&in, r.now)
 	if in.Groups, err = groups(ctx, service); err != nil {
 		return inspect.Reading{}, err
 	}

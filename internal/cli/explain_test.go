@@ -287,7 +287,6 @@ func listKinds() map[schema.GroupVersionResource]string {
 		v1alpha1.GroupVersion.WithResource("topologydisruptionbudgets"): "TopologyDisruptionBudgetList",
 		v1alpha1.GroupVersion.WithResource("zoneshifts"):                "ZoneShiftList",
 		v1alpha1.GroupVersion.WithResource("domainrollouts"):            "DomainRolloutList",
-		v1alpha1.GroupVersion.WithResource("zoneshifts"):                "ZoneShiftList",
 		gatewayVersion.WithResource("grpcroutes"):                       "GRPCRouteList",
 		gatewayVersion.WithResource("httproutes"):                       "HTTPRouteList",
 	}
@@ -327,7 +326,9 @@ func headless(service *corev1.Service) *corev1.Service {
 func aSlice(namespace, service string, zones ...string) *discoveryv1.EndpointSlice {
 	port, number, protocol := "http", int32(8080), corev1.ProtocolTCP
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: service + "-ipv4", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: service + "-ipv4", Labels: map[string]string{
+			discoveryv1.LabelServiceName: service, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
+		}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &port, Port: &number, Protocol: &protocol}},
 	}
@@ -476,6 +477,7 @@ func TestExplainWithoutPermissions(t *testing.T) {
 			name: "without Vicinity", golden: "web-not-installed.txt",
 			prepare: func(c *fakeCluster) {
 				c.refuse("routingpolicies", noCRD("routingpolicies"))
+				c.refuse("zoneshifts", noCRD("zoneshifts"))
 				c.refuse("endpointgroups", noCRD("endpointgroups"))
 				if err := c.typed.Tracker().Delete(appsv1.SchemeGroupVersion.WithResource("deployments"), "vicinity-system", "vicinity-controller"); err != nil {
 					panic(err)
@@ -488,6 +490,7 @@ func TestExplainWithoutPermissions(t *testing.T) {
 				c.refuse("nodes", forbidden("", "nodes"))
 				c.refuse("endpointslices", forbidden("discovery.k8s.io", "endpointslices"))
 				c.refuse("routingpolicies", forbidden("vicinity.dev", "routingpolicies"))
+				c.refuse("zoneshifts", forbidden("vicinity.dev", "zoneshifts"))
 				c.refuse("endpointgroups", forbidden("vicinity.dev", "endpointgroups"))
 				c.refuse("deployments", forbidden("apps", "deployments"))
 			},

@@ -20,6 +20,7 @@ func askedText(e *inspect.Explanation) []string {
 		lines = append(lines, "written as: "+e.Source)
 	}
 	lines = append(lines, "delivery: "+deliveryText(e))
+	lines = append(lines, e.ZoneShifts...)
 	for _, sentence := range e.ServedBy {
 		lines = append(lines, "served by: "+sentence)
 	}

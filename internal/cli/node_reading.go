@@ -194,11 +194,11 @@ func (r *nodeReader) readDelivery(ctx context.Context) error {
 		if in.Policies, err = r.policies(ctx, r.namespace); err != nil {
 			return err
 		}
-		defaults, err := r.defaults(ctx, r.namespace)
+		wide, err := r.clusterSettings(ctx, r.namespace)
 		if err != nil {
 			return err
 		}
-		in.Defaults = defaults[r.namespace]
+		wide.selectFor(&in, r.now)
 	}
 	excluded := r.running.Exclusion.Reason(in.Service.Namespace, in.Service.Name) != ""
 	r.in.Wanted = !excluded && routing.DeliveryOf(in) == allocate.DeliveryGroups

@@ -58,14 +58,14 @@ func (r *shiftRun) preview(ctx context.Context, zs *v1alpha1.ZoneShift) (*shiftP
 	if slices.ContainsFunc(all, func(other *v1alpha1.ZoneShift) bool { return other.Name == zs.Name }) {
 		return nil, r.exists()
 	}
-	inputs, err := r.inputs(ctx, metav1.NamespaceAll)
+	inputs, _, err := r.inputs(ctx, metav1.NamespaceAll)
 	if err != nil {
 		return nil, err
 	}
 	if len(inputs) == 0 || slices.Contains(r.unread, inspect.KindNodes) || slices.Contains(r.unread, inspect.KindSlices) {
 		return nil, fmt.Errorf("the effect of the shift is unknown without Services, Nodes or EndpointSlices, so nothing was changed: %s", strings.Join(r.notKnown, "; "))
 	}
-	labels, err := r.namespaceLabels(ctx, append(all, zs))
+	labels, err := r.namespaceLabels(ctx, zs)
 	if err != nil {
 		return nil, err
 	}
@@ -78,15 +78,12 @@ func (r *shiftRun) preview(ctx context.Context, zs *v1alpha1.ZoneShift) (*shiftP
 		in := &inputs[i]
 		service := in.Service
 		isSelected := shift.Selects(zs, service.Labels, labels[service.Namespace])
+		others := in.Shifts
 		in.Shifts = []shift.Shift{domain}
 		if !isSelected || service.DeletionTimestamp != nil || routing.ShiftingOf(in.Input) == (routing.Shifting{}) {
 			continue
 		}
-		for _, other := range all {
-			if running, _ := shift.Of(other, r.now); running != nil && shift.Selects(other, service.Labels, labels[service.Namespace]) {
-				in.Shifts = append(in.Shifts, *running)
-			}
-		}
+		in.Shifts = append(in.Shifts, others...)
 		p.add(in)
 	}
 	if _, p.Refused = shift.Fault(zs, all, cluster, r.now); p.Refused == "" {
@@ -97,9 +94,9 @@ func (r *shiftRun) preview(ctx context.Context, zs *v1alpha1.ZoneShift) (*shiftP
 	return p, nil
 }
 
-// namespaceLabels returns the labels of namespaces by name. It reads none if no ZoneShift selects by them.
-func (r *clusterReader) namespaceLabels(ctx context.Context, shifts []*v1alpha1.ZoneShift) (map[string]map[string]string, error) {
-	if !slices.ContainsFunc(shifts, func(zs *v1alpha1.ZoneShift) bool { return zs.Spec.Services.NamespaceSelector != nil }) {
+// namespaceLabels returns the labels of namespaces by name. It reads none if the ZoneShift does not select by them.
+func (r *clusterReader) namespaceLabels(ctx context.Context, zs *v1alpha1.ZoneShift) (map[string]map[string]string, error) {
+	if zs.Spec.Services.NamespaceSelector == nil {
 		return nil, nil
 	}
 	list, err := listAll[corev1.Namespace](ctx, r.typed.CoreV1().Namespaces(), metav1.ListOptions{})

@@ -71,7 +71,7 @@ func (f *statusFlags) run(ctx context.Context, s command.Streams, reach connecto
 		return err
 	}
 	namespace := f.namespace()
-	inputs, err := r.inputs(ctx, namespace)
+	inputs, shifts, err := r.inputs(ctx, namespace)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (f *statusFlags) run(ctx context.Context, s command.Streams, reach connecto
 			return err
 		}
 	}
-	status := inspect.Status{Services: []inspect.ServiceStatus{}}
+	status := inspect.Status{ZoneShifts: shifts, Services: []inspect.ServiceStatus{}}
 	for i := range inputs {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -96,7 +96,7 @@ func (f *statusFlags) run(ctx context.Context, s command.Streams, reach connecto
 	if len(status.Services) == 0 {
 		fmt.Fprintf(s.Err, "no Service is in %s\n", where(namespace))
 	}
-	return f.output.write(s.Out, &status, func(p *page) { writeStatus(p, status.Services, f.output.form == "wide") })
+	return f.output.write(s.Out, &status, func(p *page) { writeStatus(p, &status, f.output.form == "wide") })
 }
 
 // namespace returns the namespace to list, empty for all.
@@ -121,40 +121,41 @@ func where(namespace string) string {
 	return fmt.Sprintf("namespace %q", namespace)
 }
 
-// inputs reads the input of all Services in a namespace, or in all, sorted by namespace and name.
-func (r *clusterReader) inputs(ctx context.Context, namespace string) ([]inspect.Reading, error) {
+// inputs reads the input of all Services in a namespace, or in all, sorted by namespace and name, and the zone shifts in
+// force.
+func (r *clusterReader) inputs(ctx context.Context, namespace string) ([]inspect.Reading, []inspect.ShiftStatus, error) {
 	services, err := r.services(ctx, namespace)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slices.SortFunc(services, func(a, b *corev1.Service) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	nodes, err := r.nodes(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	eps, err := r.slices(ctx, namespace, "")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	policies, err := r.policies(ctx, namespace)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var defaults map[string][]*v1alpha1.ClusterRoutingPolicy
+	var wide clusterSettings
 	if len(services) > 0 {
-		if defaults, err = r.defaults(ctx, namespace); err != nil {
-			return nil, err
+		if wide, err = r.clusterSettings(ctx, namespace); err != nil {
+			return nil, nil, err
 		}
 	}
 	groups, err := r.groups(ctx, namespace, "")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	settings, err := r.settings(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slicesOf := map[types.NamespacedName][]*discoveryv1.EndpointSlice{}
 	for _, slice := range eps {
@@ -175,10 +176,12 @@ func (r *clusterReader) inputs(ctx context.Context, namespace string) ([]inspect
 	inputs := make([]inspect.Reading, len(services))
 	for i, service := range services {
 		key := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
-		inputs[i] = r.reading(&settings, routing.Input{
+		in := routing.Input{
 			Service: service, Slices: slicesOf[key], Groups: groupsOf[key], Cluster: cluster,
-			Policies: policiesOf[service.Namespace], Defaults: defaults[service.Namespace], Planner: planner,
-		})
+			Policies: policiesOf[service.Namespace], Planner: planner,
+		}
+		wide.selectFor(&in, r.now)
+		inputs[i] = r.reading(&settings, in)
 	}
-	return inputs, nil
+	return inputs, inspect.ShiftsInForce(wide.Shifts, r.now), nil
 }

@@ -10,7 +10,14 @@ import (
 	"vicinity.dev/vicinity/internal/routing/explain"
 )
 
-func writeStatus(p *page, services []inspect.ServiceStatus, wide bool) {
+func writeStatus(p *page, status *inspect.Status, wide bool) {
+	for i, shift := range status.ZoneShifts {
+		if i == 0 {
+			p.gap()
+		}
+		p.printf("%s\n", shift)
+	}
+	services := status.Services
 	if len(services) == 0 {
 		return
 	}

@@ -15,7 +15,9 @@ type clusterView struct {
 	Nodes    []inspect.NodePlace   `json:"nodes"`
 	Paging   paging                `json:"paging"`
 	Warnings []string              `json:"warnings,omitempty"`
-	All      int                   `json:"allNodes"`
+	// ZoneShifts are those in force.
+	ZoneShifts []inspect.ShiftStatus `json:"zoneShifts,omitempty"`
+	All        int                   `json:"allNodes"`
 	// KnowsProxies reports whether Leases may be read.
 	KnowsProxies bool `json:"knowsProxies"`
 
@@ -44,6 +46,7 @@ func (c *console) clusterView(ctx context.Context, r *http.Request, s *snapshot)
 	proxies := c.proxies(ctx, s, &a)
 	places := inspect.PlacesOf(s.cluster, s.nodes, proxies, c.now())
 	v := &clusterView{Regions: places.Regions, Warnings: places.Warnings, All: len(places.Nodes), KnowsProxies: proxies != nil, Query: q}
+	v.ZoneShifts = inspect.ShiftsInForce(s.wide.Shifts, c.now())
 	nodes := slices.DeleteFunc(places.Nodes, func(n inspect.NodePlace) bool { return !q.wants(&n) })
 	if v.Paging, err = pageOf(r, len(nodes)); err != nil {
 		return nil, nil, err

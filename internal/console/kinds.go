@@ -109,6 +109,7 @@ func kinds(o Options) []kind {
 			name: kindClusterPolicies, right: "clusterroutingpolicies", wide: true,
 			without: "defaults for the Services of namespaces are left out",
 		}),
+		ownKind[v1alpha1.ZoneShift](o, kind{name: inspect.KindShifts, right: "zoneshifts", wide: true, without: "none counts here"}),
 		ownKind[v1alpha1.EndpointGroup](o, kind{name: inspect.KindGroups, right: "endpointgroups", without: "the groups for vicinity-proxy are unknown"}),
 		ownKind[v1alpha1.TopologyDisruptionBudget](o, kind{name: inspect.KindBudgets, right: "topologydisruptionbudgets", without: "no budget is shown"}),
 		ownKind[v1alpha1.DomainRollout](o, kind{name: kindRollouts, right: "domainrollouts", without: "no rollout is shown"}),

@@ -131,7 +131,7 @@ func (s *snapshot) policy(e *inspect.Explanation) (name, text string) {
 		}
 	case e.ClusterPolicy != "":
 		name = "ClusterRoutingPolicy " + e.ClusterPolicy
-		for _, policy := range s.wide {
+		for _, policy := range s.wide.Defaults {
 			if policy.Name == e.ClusterPolicy {
 				spec = policy.Spec
 			}

@@ -34,7 +34,7 @@ type snapshot struct {
 	slices   map[types.NamespacedName][]*discoveryv1.EndpointSlice
 	groups   map[types.NamespacedName][]*v1alpha1.EndpointGroup
 	policies map[string][]*v1alpha1.RoutingPolicy
-	wide     []*v1alpha1.ClusterRoutingPolicy
+	wide     inspect.ClusterSettings
 	spaces   map[string]*corev1.Namespace
 	running  routingflags.Running
 	// home is the namespace of vicinity-controller, or empty.
@@ -157,7 +157,9 @@ func (s *snapshot) readPlaces(w *watcher, before *snapshot, c change) {
 	for _, policy := range policies {
 		s.policies[policy.Namespace] = append(s.policies[policy.Namespace], policy)
 	}
-	s.wide, wrong = objects[*v1alpha1.ClusterRoutingPolicy](w, kindClusterPolicies)
+	s.wide.Defaults, wrong = objects[*v1alpha1.ClusterRoutingPolicy](w, kindClusterPolicies)
+	s.notKnown = append(s.notKnown, wrong...)
+	s.wide.Shifts, wrong = objects[*v1alpha1.ZoneShift](w, inspect.KindShifts)
 	s.notKnown = append(s.notKnown, wrong...)
 }
 
@@ -209,9 +211,7 @@ func (s *snapshot) reading(service *corev1.Service) inspect.Reading {
 	in := routing.Input{
 		Service: service, Slices: s.slices[name], Groups: s.groups[name], Cluster: s.cluster, Policies: s.policies[name.Namespace], Settings: s.running.Settings,
 	}
-	if space := s.spaces[name.Namespace]; space != nil {
-		in.Defaults = intent.ForNamespace(s.wide, space.Labels)
-	}
+	s.wide.SelectFor(&in, s.spaces[name.Namespace], s.at)
 	return inspect.Reading{
 		Input: in, LeftAlone: s.running.Exclusion.Reason(name.Namespace, name.Name), Stopped: s.running.Stopped, Unread: s.unread, Now: s.at,
 	}

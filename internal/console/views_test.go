@@ -9,9 +9,11 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
@@ -71,6 +73,34 @@ func TestClusterView(t *testing.T) {
 		"state=odd": `state &#34;odd&#34; is not allowed; it must be one of`, "per=1000": `per &#34;1000&#34; is not allowed; it must be a number from 1 to 200`, "page=0": "page &#34;0&#34;",
 	} {
 		holds(t, w.get(t, "/cluster?"+query, 400), says)
+	}
+}
+
+// The first page names zone shifts in force, and the page of a Service their effect.
+func TestZoneShift(t *testing.T) {
+	zs := &v1alpha1.ZoneShift{
+		TypeMeta: ownMeta("ZoneShift"), ObjectMeta: metav1.ObjectMeta{Name: "out", CreationTimestamp: metav1.Now()},
+		Spec: v1alpha1.ZoneShiftSpec{
+			From: v1alpha1.ShiftedDomain{Key: corev1.LabelTopologyZone, Value: "a"}, For: metav1.Duration{Duration: time.Hour}, MaxOverload: 50, Reason: hostile,
+		},
+	}
+	w := newWorld(t, aCluster()...).start(t)
+	before := w.get(t, "/services/shop/web", 200)
+	zs.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(zs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("zoneshifts"), &unstructured.Unstructured{Object: content}, ""); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "the first page names the shift", func() bool {
+		return strings.Contains(w.get(t, "/cluster", 200), "zone shift out: endpoints in topology.kubernetes.io/zone=a get no new connections until")
+	})
+	after := w.get(t, "/services/shop/web", 200)
+	const effect = "zone shift out: 2 endpoints in topology.kubernetes.io/zone=a get no new connections until"
+	if holds(t, after, effect); strings.Contains(before, effect) || strings.Contains(after, "<script>alert") {
+		t.Errorf("before the shift:\n%s", before)
 	}
 }
 
@@ -269,6 +299,7 @@ func TestMissingRights(t *testing.T) {
 		"endpointgroups":            "Missing right: list and watch endpointgroups.vicinity.dev in the whole cluster",
 		"routingpolicies":           "RoutingPolicies may not be read",
 		"clusterroutingpolicies":    "ClusterRoutingPolicies may not be read",
+		"zoneshifts":                "ZoneShifts may not be read, so none counts here",
 		"topologydisruptionbudgets": "no budget is shown",
 		"domainrollouts":            "no rollout is shown",
 	} {

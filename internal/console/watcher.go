@@ -228,7 +228,7 @@ func (w *watcher) changed(k *kind, old, object any) {
 		w.wake(func(c *change) { c.addNamespace(m.GetNamespace()) })
 	case kindNamespaces:
 		w.wake(func(c *change) { c.addNamespace(m.GetName()) })
-	case inspect.KindNodes:
+	case inspect.KindNodes, inspect.KindShifts: // the page of nodes shows both
 		w.wake(func(c *change) { c.everything, c.nodes = true, true })
 	case inspect.KindBudgets, kindRollouts:
 		w.wake(func(c *change) { c.disruption = true })

@@ -88,7 +88,7 @@ type world struct {
 const token = "the-token"
 
 var ownKinds = map[string]string{
-	"routingpolicies": "RoutingPolicy", "clusterroutingpolicies": "ClusterRoutingPolicy", "endpointgroups": "EndpointGroup",
+	"routingpolicies": "RoutingPolicy", "clusterroutingpolicies": "ClusterRoutingPolicy", "zoneshifts": "ZoneShift", "endpointgroups": "EndpointGroup",
 	"topologydisruptionbudgets": "TopologyDisruptionBudget", "domainrollouts": "DomainRollout",
 }
 
@@ -254,7 +254,9 @@ func aService(namespace, name string, annotations map[string]string) *corev1.Ser
 func aSlice(namespace, service string, nodes ...string) *discoveryv1.EndpointSlice {
 	name, port, protocol := "http", int32(80), corev1.ProtocolTCP
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: service + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: service + "-1", Labels: map[string]string{
+			discoveryv1.LabelServiceName: service, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
+		}},
 		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
 	}
 	for i, node := range nodes {

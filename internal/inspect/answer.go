@@ -160,6 +160,8 @@ func (e *Explanation) writes() string {
 func (e *Explanation) improvement(f *Family, d *routing.Decision) (string, error) {
 	asked := f.Asked()
 	switch request := &d.Request; {
+	case d.Shifting.Moves:
+		return "", nil // the plan is for a while
 	case d.Delivery != allocate.DeliveryNone:
 		advice, err := explain.Advise(f.Question, *asked)
 		if err != nil || len(advice) == 0 {

@@ -43,6 +43,7 @@ type Explanation struct {
 	NoProxy       string            `json:"noStockProxy,omitempty"`
 	Written       *bool             `json:"written,omitempty"` // nil without a known plan
 	Pending       []string          `json:"pending,omitempty"` // parts of the decision that are not written
+	ZoneShifts    []string          `json:"zoneShifts,omitempty"`
 	// Held are the zones that endpoints keep for a moment, by address.
 	Held     map[string][]string `json:"held,omitempty"`
 	Warnings []string            `json:"warnings,omitempty"`
@@ -126,7 +127,7 @@ func Explain(in Reading) (*Explanation, error) {
 		Policy: request.Policy, ClusterPolicy: request.ClusterPolicy, Tiers: request.Intent.Tiers, Upstream: request.Upstream, Headless: request.Headless,
 		Delivery: d.Delivery, Undelivered: d.Undelivered, LeftAlone: in.LeftAlone, Groups: len(in.Groups),
 		Meanwhile: interimOf(d.Meanwhile), NoPlan: request.NoPlan, Families: []Family{}, NoProxy: stockLeaves(service),
-		Pending: in.pending(d), Held: hints.Held(in.Slices), Warnings: in.warnings(&d),
+		Pending: in.pending(d), ZoneShifts: in.shiftSentences(&d.Shifting), Held: hints.Held(in.Slices), Warnings: in.warnings(&d),
 		LacksNodes: in.lacksNodes(), AwaitsProxy: awaitsProxy(service, d.Delivery),
 		reading: in, decision: d,
 	}
@@ -172,9 +173,13 @@ func (e *Explanation) AwaitsCondition() bool {
 
 func (in *Reading) family(d *routing.Decision, family corev1.IPFamily, ready []intent.Endpoint) (Family, error) {
 	request := &d.Request
-	f := Family{Family: string(family), Stock: []Stock{}, Plans: Plans{Request: *request, Unit: request.Capacity.Type, Question: in.question(d, ready)}}
-	var assigned map[string]allocate.ConsumerSet
 	decided := slices.IndexFunc(d.Families, func(d routing.FamilyDecision) bool { return d.Family == family })
+	planned := ready
+	if decided >= 0 {
+		planned = d.Families[decided].Endpoints // none in a shifted domain
+	}
+	f := Family{Family: string(family), Stock: []Stock{}, Plans: Plans{Request: *request, Unit: request.Capacity.Type, Question: in.question(d, planned)}}
+	var assigned map[string]allocate.ConsumerSet
 	if decided >= 0 {
 		f.Question.Region = d.Families[decided].Region
 	}

@@ -19,6 +19,7 @@ const (
 	KindGroups   = "EndpointGroups"
 	KindLeases   = "Leases"
 	KindLocators = "PodLocators"
+	KindShifts   = "ZoneShifts"
 	KindBudgets  = "TopologyDisruptionBudgets"
 	KindPDBs     = "PodDisruptionBudgets"
 )

@@ -13,6 +13,9 @@ import (
 
 // Status is a summary of many Services. Percentages are from 0 to 100.
 type Status struct {
+	// ZoneShifts are those in force.
+	ZoneShifts []ShiftStatus `json:"zoneShifts,omitempty"`
+
 	Services []ServiceStatus `json:"services"`
 	NotKnown []string        `json:"notKnown,omitempty"`
 }
@@ -73,6 +76,9 @@ func (in *Reading) statuses() ([]ServiceStatus, error) {
 		AsksFor: explain.Intent(request.Intent), Source: request.Source, Policy: request.Policy, ClusterPolicy: request.ClusterPolicy,
 		Delivery: decision.Delivery, Notes: slices.Concat(in.pending(decision), decision.Notes, request.Warnings),
 		Intent: request.Intent, certain: request.Warnings,
+	}
+	if !decision.Shifting.Moves {
+		s.Notes = append(in.shiftSentences(&decision.Shifting), s.Notes...)
 	}
 	inForce := &decision
 	if awaitsProxy(in.Service, decision.Delivery) {

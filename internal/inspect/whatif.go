@@ -88,6 +88,9 @@ func ForeseeChange(in Reading, change Change, after *intent.Cluster) ([]WhatIf, 
 			assumed = append(assumed, "lost pods are not replaced in other zones")
 		}
 	}
+	if len(in.Shifts) > 0 {
+		assumed = append(assumed, "no zone shift is in force")
+	}
 	before, err := foresee(&in, in.Cluster, now, "")
 	if err != nil {
 		return nil, err

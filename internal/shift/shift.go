@@ -22,6 +22,8 @@ type Shift struct {
 	// Name is that of the ZoneShift.
 	Name       string
 	Key, Value string
+	// Until is when it ends.
+	Until time.Time
 	// MaxOverload is the load in percent that endpoints outside may get on top.
 	MaxOverload int
 	// Weight is the share of their connections that the domain's endpoints still get from vicinity-proxy: from 0 to 1.
@@ -32,7 +34,7 @@ type Shift struct {
 
 // Begun returns the shift of a ZoneShift after its ramp, whether or not it is accepted.
 func Begun(zs *v1alpha1.ZoneShift) Shift {
-	return Shift{Name: zs.Name, Key: zs.Spec.From.Key, Value: zs.Spec.From.Value, MaxOverload: int(zs.Spec.MaxOverload)}
+	return Shift{Name: zs.Name, Key: zs.Spec.From.Key, Value: zs.Spec.From.Value, Until: Until(zs), MaxOverload: int(zs.Spec.MaxOverload)}
 }
 
 // Of returns the shift of an accepted ZoneShift, and how long it stays as it is, zero for ever. It is nil before and
@@ -86,6 +88,25 @@ func OfNode(all []*v1alpha1.ZoneShift, node topology.Labels) (last *v1alpha1.Zon
 func Same(a, b *v1alpha1.ZoneShift) bool {
 	return Until(a).Equal(Until(b)) && (acceptanceOf(a) == nil) == (acceptanceOf(b) == nil)
 }
+
+// For returns the shifts that a Service follows, by its labels and those of its namespace, and how long they stay as they
+// are, zero for ever.
+func For(all []*v1alpha1.ZoneShift, service, namespace map[string]string, now time.Time) (list []Shift, lasts time.Duration) {
+	for _, zs := range all {
+		s, left := Of(zs, now)
+		if s == nil || !Selects(zs, service, namespace) {
+			continue
+		}
+		list = append(list, *s)
+		if left > 0 && (lasts == 0 || left < lasts) {
+			lasts = left
+		}
+	}
+	return list, lasts
+}
+
+// Domain names the domain.
+func (s *Shift) Domain() string { return s.Key + "=" + s.Value }
 
 // rampSteps is the number of steps of a ramp. Each step writes the groups of the Services that move.
 const rampSteps = 10

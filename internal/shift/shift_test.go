@@ -78,6 +78,25 @@ func TestSelects(t *testing.T) {
 	}
 }
 
+// A Service follows the accepted shifts that select it, until the first of them changes.
+func TestFor(t *testing.T) {
+	web := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	ramping := accepted(v1alpha1.ZoneShiftSpec{Ramp: &metav1.Duration{Duration: 10 * time.Minute}, Services: v1alpha1.ShiftedServices{Selector: web}})
+	ramping.Name = "ramping"
+	all := []*v1alpha1.ZoneShift{accepted(v1alpha1.ZoneShiftSpec{}), {}, ramping}
+	now := start.Add(10 * time.Second)
+	for app, want := range map[string]string{"web": "[out ramping] 1m0s", "api": "[out] 59m50s"} {
+		var names []string
+		list, lasts := For(all, map[string]string{"app": app}, nil, now)
+		for i := range list {
+			names = append(names, list[i].Name)
+		}
+		if got := fmt.Sprintf("%v %s", names, lasts); got != want {
+			t.Errorf("%s follows %s, want %s", app, got, want)
+		}
+	}
+}
+
 // No spec makes the readers panic.
 func FuzzShift(f *testing.F) {
 	for _, spec := range []string{

@@ -163,7 +163,8 @@ func registered(t *testing.T) []*dto.MetricFamily {
 	t.Cleanup(func() { crmetrics.Registry = libraries })
 
 	budgeted := &v1alpha1.TopologyDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-	mgr := unreachable(t, append(service(), budgeted))
+	shifted := &v1alpha1.ZoneShift{ObjectMeta: metav1.ObjectMeta{Name: "out"}}
+	mgr := unreachable(t, append(service(), budgeted, shifted))
 	options := routingcontroller.Options{
 		Settings: routing.DefaultSettings(), Workers: routingcontroller.DefaultWorkers, TopServices: routingcontroller.DefaultTopServices,
 	}

@@ -28,6 +28,7 @@ type metrics struct {
 	replans     prometheus.Counter
 	unknown     prometheus.GaugeFunc
 	services    *serviceCollector
+	shifts      *shiftCollector
 }
 
 func newMetrics(m *memory, cilium *ciliumWatch, top int) *metrics {
@@ -79,7 +80,7 @@ func (m *metrics) register() error {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.replans, m.unknown, m.services}
+	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.replans, m.unknown, m.services, m.shifts}
 }
 
 func (m *metrics) countSync(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }

@@ -111,6 +111,7 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 	r.nodes = newNodeWatcher(c, r.memory)
 	r.cilium = &ciliumWatch{client: c, memory: r.memory}
 	r.metrics = newMetrics(r.memory, r.cilium, options.TopServices)
+	r.metrics.shifts = newShiftCollector(c, now)
 	return r
 }
 

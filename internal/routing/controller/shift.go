@@ -135,34 +135,15 @@ func shiftsOf(ctx context.Context, c client.Reader, service *corev1.Service, now
 	if err := c.List(ctx, &all); err != nil {
 		return nil, 0, fmt.Errorf("reading ZoneShifts: %w", err)
 	}
-	for i := range all.Items {
-		zs := &all.Items[i]
-		s, left := shift.Of(zs, now)
-		if s == nil {
-			continue
-		}
-		selected, err := selects(ctx, c, zs, service)
-		if err != nil {
-			return nil, 0, err
-		}
-		if selected {
-			list = append(list, *s)
-			lasts = shell.Sooner(lasts, left)
-		}
+	if len(all.Items) == 0 {
+		return nil, 0, nil
 	}
+	namespace, err := shell.ReadNamespace(ctx, c, service.Namespace)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, 0, err
+	}
+	list, lasts = shift.For(pointers(all.Items), service.Labels, namespace.Labels, now)
 	return list, lasts, nil
-}
-
-func selects(ctx context.Context, c client.Reader, zs *v1alpha1.ZoneShift, service *corev1.Service) (bool, error) {
-	var labels map[string]string
-	if zs.Spec.Services.NamespaceSelector != nil {
-		namespace, err := shell.ReadNamespace(ctx, c, service.Namespace)
-		if client.IgnoreNotFound(err) != nil {
-			return false, err
-		}
-		labels = namespace.Labels
-	}
-	return shift.Selects(zs, service.Labels, labels), nil
 }
 
 // Reconcile judges a ZoneShift, and reads back how far it is in force.
@@ -324,8 +305,8 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now
 			}
 			continue
 		}
-		selected, err := selects(ctx, r.client, zs, &service)
-		if err != nil {
+		namespace, err := shell.ReadNamespace(ctx, r.client, service.Namespace)
+		if client.IgnoreNotFound(err) != nil {
 			return nil, err
 		}
 		in, err := read(ctx, r.client, &service)
@@ -339,7 +320,7 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now
 		others = slices.DeleteFunc(others, func(o shift.Shift) bool { return o.Name == zs.Name })
 		in.Cluster, in.Settings, in.Shifts = cluster, r.options.Settings, append([]shift.Shift{s}, others...)
 		survey.left += routing.KeptOut(&s, &in)
-		if selected && service.DeletionTimestamp == nil {
+		if shift.Selects(zs, service.Labels, namespace.Labels) && service.DeletionTimestamp == nil {
 			survey.add(&in, r.options.Exclusion.Reason(key.Namespace, key.Name))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/shift"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -279,4 +281,57 @@ func TestShiftByGroups(t *testing.T) {
 	if got := w.readyAddresses("b"); strings.Contains(got, "10.0.0.1,") || len(strings.Fields(strings.ReplaceAll(got, ",", " "))) != 4 {
 		t.Errorf("zone b still uses %s", got)
 	}
+}
+
+// The series of a shift follow its status until its time is over, and vanish with it.
+func TestMetricsOfShifts(t *testing.T) {
+	w := newWorld(t, threeZones()...)
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(w.reconciler.metrics.shifts)
+	expect := func(samples string) {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				labels := ""
+				for _, label := range m.GetLabel() {
+					labels += " " + label.GetValue()
+				}
+				got = append(got, fmt.Sprintf("%s%s %.0f", strings.TrimPrefix(family.GetName(), "vicinity_zone_shift_"), labels, m.GetGauge().GetValue()))
+			}
+		}
+		if all := strings.Join(got, ", "); all != samples {
+			t.Errorf("got  %s\nwant %s", all, samples)
+		}
+	}
+	store := func(zs *v1alpha1.ZoneShift) {
+		t.Helper()
+		if err := w.client.Status().Update(context.Background(), zs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := w.clock.Now().Unix()
+	times := fmt.Sprintf("created_timestamp_seconds out %d, end_timestamp_seconds out %d, ", now, now+72*3600)
+	zs := aShift(w.clock.Now(), time.Minute)
+	w.create(zs)
+	expect("accepted out 0, " + times + "in_force a topology.kubernetes.io/zone out 0, services moving out 0, services staying out 0, services yielding out 0")
+
+	zs.Status = v1alpha1.ZoneShiftStatus{Services: 3, Yielding: 2, Staying: 1, Conditions: anAcceptedShift(w.clock.Now(), 0).Status.Conditions}
+	store(zs)
+	expect("accepted out 1, " + times + "in_force a topology.kubernetes.io/zone out 0, services moving out 3, services staying out 1, services yielding out 2")
+
+	meta.SetStatusCondition(&zs.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionInForce, Status: metav1.ConditionTrue, Reason: shift.ReasonStored})
+	store(zs)
+	expect("accepted out 1, " + times + "in_force a topology.kubernetes.io/zone out 1, services moving out 3, services staying out 1, services yielding out 2")
+
+	w.clock.SetTime(w.clock.Now().Add(73 * time.Hour)) // even if no controller notes the end
+	expect("accepted out 0, " + times + "in_force a topology.kubernetes.io/zone out 0, services moving out 0, services staying out 0, services yielding out 0")
+	if err := w.client.Delete(context.Background(), zs); err != nil {
+		t.Fatal(err)
+	}
+	expect("")
 }
