@@ -512,6 +512,9 @@ func (d *doctorReader) policies(ctx context.Context) (err error) {
 	if d.in.Rollouts, err = listWhole[v1alpha1.DomainRollout](ctx, d, doctor.SourceRollouts); err != nil {
 		return err
 	}
+	if d.in.Shifts, err = listWhole[v1alpha1.ZoneShift](ctx, d, doctor.SourceShifts); err != nil {
+		return err
+	}
 	d.in.Budgets, err = listWhole[v1alpha1.TopologyDisruptionBudget](ctx, d, doctor.SourceBudgets)
 	return err
 }

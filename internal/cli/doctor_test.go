@@ -217,7 +217,7 @@ func TestDoctorPermissions(t *testing.T) {
 func TestDoctorWithoutPermissions(t *testing.T) {
 	for _, resource := range []string{
 		"nodes", "leases", "daemonsets", "configmaps", "customresourcedefinitions", "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "endpointslices", "services",
-		"namespaces", "endpointgroups", "routingpolicies", "clusterroutingpolicies", "topologydisruptionbudgets", "domainrollouts", "poddisruptionbudgets", "statefulsets", "deployments",
+		"namespaces", "endpointgroups", "routingpolicies", "clusterroutingpolicies", "topologydisruptionbudgets", "domainrollouts", "zoneshifts", "poddisruptionbudgets", "statefulsets", "deployments",
 		"ingresses", "ingressclasses", "httproutes", "grpcroutes",
 	} {
 		t.Run(resource, func(t *testing.T) {

@@ -48,6 +48,7 @@ const (
 	runbookRefused   = "docs/runbooks/write-refused.md#what-to-do"
 	runbookNames     = "docs/runbooks/location-unknown.md#what-to-do"
 	runbookRollout   = "docs/runbooks/rollout-failed.md#what-to-do"
+	runbookShift     = "docs/runbooks/zone-shift.md#what-to-do"
 	runbookLose      = "docs/runbooks/lose-a-zone.md#what-to-do"
 )
 
@@ -155,6 +156,9 @@ var (
 
 	clockOfNode    = define("clock-of-node", Problem, "a node whose clock differs from that of the API server by more than 10 s", "Leases compare the times of two clocks: a live proxy or leader may count as gone, or a dead one as alive.", runbookClocks)
 	clockOfMachine = define("clock-of-machine", Warning, "the machine that runs vicinity, if its clock differs from that of the API server by more than 10 s", "Ages that vicinity prints are wrong by as much, and certificates may seem expired.", runbookClocks)
+
+	shiftRefused = define("zone-shift-refused", Warning, "a ZoneShift that is not accepted", "Its domain stays in service.", runbookShift)
+	shiftOver    = define("zone-shift-over", Notice, "a ZoneShift whose time is over", "It does nothing any more. Raising its time would take the domain out of service again.", runbookShift)
 )
 
 // The checks of a rehearsal.
@@ -210,6 +214,7 @@ var (
 	SourceWorkloads    = source("deployments of users", "which workloads budgets are for, and which need a part that is off")
 	SourceClients      = source("clients of the DNS server", "whether vicinity-dns locates its clients, and whether any ask it")
 	SourceLeftovers    = source("what an uninstall leaves", "whether an uninstall left anything")
+	SourceShifts       = source("zoneshifts", "whether ZoneShifts are refused or over")
 )
 
 // consequences are the judgements that need a source.

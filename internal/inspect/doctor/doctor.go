@@ -79,6 +79,7 @@ type Reading struct {
 
 	Budgets      []*v1alpha1.TopologyDisruptionBudget
 	Rollouts     []*v1alpha1.DomainRollout
+	Shifts       []*v1alpha1.ZoneShift
 	PDBs         []*policyv1.PodDisruptionBudget
 	Deployments  []*appsv1.Deployment
 	StatefulSets []*appsv1.StatefulSet
@@ -181,6 +182,7 @@ func Examine(r *Reading) *Report {
 	e.checkPDBs()
 	e.checkParts()
 	e.checkClocks()
+	e.checkShifts()
 	report := e.report()
 	report.Cluster, report.NotKnown = e.cluster(), notKnown(consequences, e.Unread)
 	return report

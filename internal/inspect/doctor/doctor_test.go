@@ -372,7 +372,22 @@ func faults() []fault {
 		{id: clockOfNode, object: "Node node-a1", inject: set(func(r *Reading) { lease(r, "node-a1").Spec.RenewTime.Time = now.Add(time.Minute) })},
 		{id: clockOfNode, object: "Node node-a1", inject: set(func(r *Reading) { r.Leases[0].Spec.RenewTime.Time = now.Add(-2 * time.Minute) })},
 		{id: clockOfMachine, object: "Machine local", inject: set(func(r *Reading) { r.Local = now.Add(-time.Minute) })},
+
+		{id: shiftRefused, object: "ZoneShift out", inject: set(func(r *Reading) { shifted(r, metav1.ConditionFalse, time.Hour) })},
+		{id: shiftOver, object: "ZoneShift out", inject: set(func(r *Reading) { shifted(r, metav1.ConditionTrue, time.Second) })},
+		off(partOff, "ZoneShift out", ValueRouting, func(r *Reading) {
+			r.Services, r.Policies, r.Defaults = nil, nil, nil
+			shifted(r, metav1.ConditionUnknown, time.Hour)
+		}),
 	}
+}
+
+// shifted adds a ZoneShift of a minute ago.
+func shifted(r *Reading, accepted metav1.ConditionStatus, lasts time.Duration) {
+	zs := &v1alpha1.ZoneShift{ObjectMeta: metav1.ObjectMeta{Name: "out", CreationTimestamp: metav1.NewTime(now.Add(-time.Minute))}}
+	zs.Spec.For.Duration = lasts
+	zs.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Accepted, Status: accepted, Message: "no node has the label"}}
+	r.Shifts = []*v1alpha1.ZoneShift{zs}
 }
 
 // freeZone leaves one zone out of a budget that allows no eviction.
@@ -486,7 +501,7 @@ func TestWhatIsUnreadIsNoFault(t *testing.T) {
 		SourceServices: func(r *Reading) { r.Services, r.Grouped = nil, nil }, SourcePolicies: func(r *Reading) { r.Policies = nil }, SourceDefaults: func(r *Reading) { r.Defaults = nil },
 		SourceGroups: func(r *Reading) { r.Grouped = nil }, SourceNamespaces: func(r *Reading) { r.Namespaces = nil }, SourceBudgets: func(r *Reading) { r.Budgets = nil },
 		SourcePDBs: func(r *Reading) { r.PDBs = nil }, SourceStatefulSets: func(r *Reading) { r.StatefulSets = nil }, SourceWorkloads: func(r *Reading) { r.Deployments = nil },
-		SourceLeftovers: func(*Reading) {}, SourceRollouts: func(r *Reading) { r.Rollouts = nil },
+		SourceLeftovers: func(*Reading) {}, SourceRollouts: func(r *Reading) { r.Rollouts = nil }, SourceShifts: func(r *Reading) { r.Shifts = nil },
 		SourceClients: func(r *Reading) { r.Pods, r.Locators = nil, nil }, SourceGateways: func(r *Reading) { r.Gateways = nil },
 	}
 	all := healthy(t)

@@ -8,16 +8,19 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/consumer"
 	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/shift"
 )
 
 // handOverTime is how long a hand-over may take before it is reported.
@@ -234,6 +237,23 @@ func (e *examination) checkPolicies() {
 			e.add(policyFaulty, object, fmt.Sprintf("%s: %s.", object, sentence(strings.Join(faults, "; "))), next)
 		} else if e.knows(SourceNamespaces) && !choosesAny(policy, e.Namespaces) {
 			e.add(policyMatchesNothing, object, fmt.Sprintf("%s selects no namespace.", object), next)
+		}
+	}
+}
+
+// checkShifts checks for ZoneShifts that take nothing out of service.
+func (e *examination) checkShifts() {
+	for _, zs := range e.Shifts {
+		object := objectOf("ZoneShift", zs)
+		next := "kubectl delete zoneshift " + zs.Name
+		accepted := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.Accepted)
+		switch until := shift.Until(zs); {
+		case accepted != nil && accepted.Status == metav1.ConditionFalse:
+			e.add(shiftRefused, object, fmt.Sprintf("%s is not accepted: %s.", object, sentence(accepted.Message)), next)
+		case until.Before(e.now()):
+			e.add(shiftOver, object, fmt.Sprintf("%s ended at %s.", object, plaintext.Clock(until)), next)
+		default:
+			e.checkPart(ValueRouting, object, "takes a domain out of service")
 		}
 	}
 }
