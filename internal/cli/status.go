@@ -34,7 +34,8 @@ func newStatusCommand(s command.Streams, reach connector) *cobra.Command {
 		Use:   "status",
 		Short: "List Services with their traffic",
 		Long: `Status lists Services: request, state, endpoints, zones, the traffic that should stay in its
-zone, overload, delivery of the plan, and notes. "vicinity explain" has more about one.
+zone, overload, delivery of the plan, and notes. "vicinity explain" has more about one. Zone
+shifts in force come first.
 
 --traffic lists instead how many connections and bytes vicinity-proxy has counted for each
 Service, and how many crossed zones, most first. -o wide has a line for each pair of zones.

@@ -148,7 +148,7 @@ func (*servicesView) Deliveries() []allocate.Delivery { return deliveries }
 
 // States are the choices of a filter.
 func (v *servicesView) States() []string {
-	states := []string{"allocated", "waiting", "downgraded", "delivered", "planned", "undelivered", "upstream", "unknown"}
+	states := []string{"allocated", "waiting", "downgraded", "delivered", "planned", "undelivered", "upstream", "shifted", "unknown"}
 	if v.Query.State != "" && !slices.Contains(states, v.Query.State) {
 		states = append(states, v.Query.State)
 	}

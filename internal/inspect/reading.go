@@ -69,9 +69,14 @@ const (
 	statePlanned = "planned"
 )
 
+// stateShifted is the state of a Service that asks for nothing, and whose endpoints leave a shifted domain.
+const stateShifted = "shifted"
+
 // stateOf returns the state of a family with this decision.
 func (in *Reading) stateOf(d *routing.Decision, outcome allocate.Outcome) string {
 	switch {
+	case d.Shifting.Moves && d.Request.AsksNothing():
+		return stateShifted
 	case !d.Request.Headless || d.Delivery != allocate.DeliveryGroups || outcome.IsBalanced():
 		return outcome.State.String()
 	case len(in.Groups) == 0:
