@@ -26,7 +26,7 @@ func newShiftCollector(c client.Reader, now clock.PassiveClock) *shiftCollector 
 	return &shiftCollector{
 		client: c, clock: now,
 		accepted: prometheus.NewDesc("vicinity_zone_shift_accepted", "1 if a ZoneShift is accepted and its time is not over.", one, nil),
-		inForce:  prometheus.NewDesc("vicinity_zone_shift_in_force", "1 if an accepted ZoneShift is stored in all hints and groups.", []string{"shift", "key", "domain"}, nil),
+		inForce:  prometheus.NewDesc("vicinity_zone_shift_in_force", "1 if all hints, groups and proxies follow an accepted ZoneShift.", []string{"shift", "key", "domain"}, nil),
 		services: prometheus.NewDesc("vicinity_zone_shift_services", "Services with endpoints in the domain of an accepted ZoneShift, by its effect.", []string{"shift", "effect"}, nil),
 		created:  prometheus.NewDesc("vicinity_zone_shift_created_timestamp_seconds", "Creation of a ZoneShift.", one, nil),
 		end:      prometheus.NewDesc("vicinity_zone_shift_end_timestamp_seconds", "End of a ZoneShift.", one, nil),
