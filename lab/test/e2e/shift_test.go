@@ -489,7 +489,7 @@ func shiftAtScale(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.deploy(ctx))
 	var text strings.Builder
 	for i := range manyServices {
-		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Service\nmetadata: {name: many-%d}\nspec: {selector: {app: echo}, ports: [{port: 80}]}\n", i)
+		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Service\nmetadata: {name: many-%d}\nspec: {selector: {app: echo}, ports: [{name: http, port: 80, targetPort: http}]}\n", i)
 	}
 	check(s.Apply(ctx, s.namespace, text.String()))
 	check(kube.Wait(ctx, "all slices to exist", func(ctx context.Context) (string, error) {
