@@ -30,6 +30,7 @@ type config struct {
 	burst          int
 	namespace      string
 	serviceAccount string
+	node           string
 	leaderElect    bool
 	nodeAddresses  bool
 	health         string
@@ -100,6 +101,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	c.namespace = os.Getenv("POD_NAMESPACE")
 	routingflags.AddNamespace(flags, &c.namespace)
 	flags.StringVar(&c.serviceAccount, "service-account", os.Getenv("POD_SERVICE_ACCOUNT"), "service account of the controller, whose writes the webhooks allow (default $POD_SERVICE_ACCOUNT)")
+	flags.StringVar(&c.node, "node-name", os.Getenv("NODE_NAME"), "node of this replica, which stands by when a ZoneShift takes the node out of service (default $NODE_NAME)")
 	flags.BoolVar(&c.leaderElect, "leader-elect", true, "let only one replica write")
 	flags.BoolVar(&c.nodeAddresses, "publish-node-addresses", false, "keep the addresses of all nodes in the ConfigMap vicinity-node-addresses, for vicinity-proxy")
 	flags.StringVar(&c.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")

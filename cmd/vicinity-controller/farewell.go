@@ -13,9 +13,9 @@ import (
 // fails: API servers need the time to use other replicas and to close their connections.
 const farewellTime = 4 * time.Second
 
-// farewell serves webhooks while the process ends. A request fails if its kept connection closes at
-// the same moment. So while the process is leaving, each answer makes the API server close the
-// connection.
+// farewell serves webhooks while the process ends or stands by. A request fails if its kept
+// connection closes at the same moment. So while the process is leaving, each answer makes the API
+// server close the connection.
 type farewell struct {
 	webhook.Server
 	leaving atomic.Bool

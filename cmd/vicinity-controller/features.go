@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -39,11 +40,16 @@ func (p *program) addRouting(ctx context.Context) error {
 		return err
 	}
 	options := p.routing
-	options.Syncs = p.syncs
+	options.Syncs, options.Awaits = p.syncs, p.standby.Awaits
 	if err := routingcontroller.Add(ctx, p.Manager, options); err != nil {
 		return err
 	}
 	return p.AddReadyzCheck("caches", routingcontroller.Synced(p.GetCache(), p.routing))
+}
+
+// addStandby lets the replica leave a domain before a ZoneShift takes it out of service.
+func (p *program) addStandby(context.Context) error {
+	return errors.Join(p.standby.Add(p.Manager), p.AddReadyzCheck("zone-shift", p.standby.Ready))
 }
 
 func (p *program) addLocators(ctx context.Context) error {

@@ -8,10 +8,16 @@ import (
 	"os"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -32,12 +38,16 @@ import (
 	rolloutcontroller "vicinity.dev/vicinity/internal/rollout/controller"
 	routingcontroller "vicinity.dev/vicinity/internal/routing/controller"
 	"vicinity.dev/vicinity/internal/scaledown/pacing"
+	shiftcontroller "vicinity.dev/vicinity/internal/shift/controller"
 )
 
 const lease = "vicinity-controller"
 
 // stopTime is how long requests and syncs may take when the program ends.
 const stopTime = 10 * time.Second
+
+// renewTime is how long a leader may take to renew its Lease.
+const renewTime = 10 * time.Second
 
 // program is a controller with the features of a config. The order of features matters: later ones use
 // what earlier ones have made.
@@ -46,6 +56,7 @@ type program struct {
 	manager.Manager
 	certificates *kitcertificates.Certificates // nil without webhooks
 	syncs        *shell.Syncs
+	standby      *shiftcontroller.Standby
 	ledger       *reservation.Ledger // nil unless budgets are kept
 	pacer        *pacing.Pacer       // nil unless scale-downs are paced
 	requests     *lifecycle.Detector // nil unless EvictionRequests are answered
@@ -69,11 +80,18 @@ func (c *config) run(ctx context.Context) error {
 		return err
 	}
 	leave := &farewell{}
-	if p.Manager, err = c.manager(api, p.certificates, leave); err != nil {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	standby := shiftcontroller.Options{Node: c.node, OnChange: leave.leaving.Store, Leave: stop}
+	if !c.routing.Settings.WithoutRouting && c.webhooks.any() {
+		standby.Service = types.NamespacedName{Namespace: c.namespace, Name: c.webhooks.service}
+	}
+	p.standby = shiftcontroller.New(standby)
+	if p.Manager, err = p.manager(api, leave); err != nil {
 		return err
 	}
 	for _, add := range []func(context.Context) error{
-		p.addRouting, p.addLocators, p.addNodeAddresses, p.addBudgets, p.addResponder, p.addScaleDown, p.addRollouts, p.addPacing, p.addWebhooks,
+		p.addRouting, p.addStandby, p.addLocators, p.addNodeAddresses, p.addBudgets, p.addResponder, p.addScaleDown, p.addRollouts, p.addPacing, p.addWebhooks,
 	} {
 		if err := add(ctx); err != nil {
 			return err
@@ -88,14 +106,15 @@ func (c *config) run(ctx context.Context) error {
 	return p.Start(ctx)
 }
 
-func (c *config) manager(api *rest.Config, certs *kitcertificates.Certificates, leave *farewell) (manager.Manager, error) {
+func (p *program) manager(api *rest.Config, leave *farewell) (manager.Manager, error) {
+	c := p.config
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	served := webhook.Options{Port: c.webhooks.port}
-	if certs != nil {
-		served.TLSOpts = []func(*tls.Config){certs.Configure}
+	if p.certificates != nil {
+		served.TLSOpts = []func(*tls.Config){p.certificates.Configure}
 	}
 	leave.Server = webhook.NewServer(served)
 	cached := routingcontroller.CacheOptions(c.routing)
@@ -112,24 +131,42 @@ func (c *config) manager(api *rest.Config, certs *kitcertificates.Certificates, 
 			feature.needs(&cached)
 		}
 	}
-	grace := stopTime
+	lock, err := newLease(api, c.namespace)
+	if err != nil {
+		return nil, err
+	}
+	grace, renew := stopTime, renewTime
 	mgr, err := ctrl.NewManager(api, ctrl.Options{
-		Scheme:                        scheme,
-		Cache:                         cached,
-		LeaderElection:                c.leaderElect,
-		LeaderElectionID:              lease,
-		LeaderElectionNamespace:       c.namespace,
-		LeaderElectionReleaseOnCancel: true, // main ends when run does
-		Metrics:                       metricsserver.Options{BindAddress: c.metrics},
-		HealthProbeBindAddress:        c.health,
-		PprofBindAddress:              c.pprof,
-		GracefulShutdownTimeout:       &grace,
-		WebhookServer:                 leave,
+		Scheme:                              scheme,
+		Cache:                               cached,
+		LeaderElection:                      c.leaderElect,
+		LeaderElectionID:                    lease,
+		LeaderElectionResourceLockInterface: p.standby.Lock(lock),
+		RenewDeadline:                       &renew,
+		LeaderElectionReleaseOnCancel:       true, // main ends when run does
+		Metrics:                             metricsserver.Options{BindAddress: c.metrics},
+		HealthProbeBindAddress:              c.health,
+		PprofBindAddress:                    c.pprof,
+		GracefulShutdownTimeout:             &grace,
+		WebhookServer:                       leave,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting up: %w", err)
 	}
 	return mgr, nil
+}
+
+// newLease returns the Lease of the leader, as a manager makes it that is given none.
+func newLease(api *rest.Config, namespace string) (resourcelock.Interface, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("naming this replica for its Lease: %w", err)
+	}
+	id := host + "_" + string(uuid.NewUUID())
+	events := record.NewBroadcaster()
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: typedcorev1.NewForConfigOrDie(api).Events(namespace)})
+	recorder := events.NewRecorder(clientgoscheme.Scheme, corev1.EventSource{Component: id})
+	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, lease, resourcelock.ResourceLockConfig{Identity: id, EventRecorder: recorder}, api, renewTime)
 }
 
 // api returns the configuration of a kubeconfig, or else of the pod.

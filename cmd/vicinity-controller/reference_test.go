@@ -20,7 +20,7 @@ const (
 // TestReferenceIsCurrent compares the flags in docs/reference/controller.md with the program's; with
 // -update it writes them.
 func TestReferenceIsCurrent(t *testing.T) {
-	for _, name := range []string{"POD_NAMESPACE", "POD_SERVICE_ACCOUNT"} {
+	for _, name := range []string{"NODE_NAME", "POD_NAMESPACE", "POD_SERVICE_ACCOUNT"} {
 		t.Setenv(name, "") // it would change a default
 	}
 	command := newCommand()

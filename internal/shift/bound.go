@@ -1,5 +1,6 @@
 // Package shift decides how a zone, or another domain of nodes, is taken out of service and back. Routing asks it which
-// endpoints leave and how far; the controller of routing asks it whether a ZoneShift can be accepted.
+// endpoints leave and how far; the controller of routing asks it whether a ZoneShift can be accepted. Replicas of
+// vicinity-controller ask it whether they leave themselves.
 package shift
 
 // Overload returns how much traffic each endpoint outside a zone gets on top of today's when those inside stop, in

@@ -169,6 +169,7 @@ const (
 	ReasonOnlyDomain    = "OnlyDomain"
 	ReasonOverlaps      = "Overlaps"
 	ReasonOverload      = "Overload"
+	ReasonWaiting       = "Waiting"
 )
 
 // Reasons of the condition InForce.

@@ -48,7 +48,6 @@ var house = map[string]kind{
 	"internal/simulate":  ground,
 
 	"internal/endpoint": front,
-	"internal/shift":    front,
 
 	"internal/routing":              front,
 	"internal/routing/capacity":     kit, // evaluates CEL
@@ -79,6 +78,9 @@ var house = map[string]kind{
 
 	"internal/rollout":            front,
 	"internal/rollout/controller": door,
+
+	"internal/shift":            front,
+	"internal/shift/controller": door,
 
 	"internal/scaledown":        door,
 	"internal/scaledown/spread": front,

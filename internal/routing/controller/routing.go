@@ -55,6 +55,8 @@ type Options struct {
 	ReplanRate int
 	// Syncs, if given, track the syncs under way.
 	Syncs *shell.Syncs
+	// Awaits, if given, says what a ZoneShift waits for before it is accepted, empty for nothing.
+	Awaits func(context.Context, *v1alpha1.ZoneShift) (string, error)
 }
 
 // Defaults of Options.

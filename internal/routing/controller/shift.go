@@ -37,7 +37,7 @@ import (
 const (
 	// shiftedEach is the time between two Services that a shift wakes. An outage is a bad moment for many writes at once.
 	shiftedEach = 20 * time.Millisecond
-	// surveyWriting and surveyEvery are the times between two surveys of a shift, while hints are being written and later.
+	// surveyWriting and surveyEvery are the times between two surveys of a shift, while it begins or ends and in between.
 	surveyWriting, surveyEvery = time.Second, 10 * time.Second
 	// mostStays is how many Services a status names.
 	mostStays = 50
@@ -201,14 +201,24 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 	}
 	// A refusal holds until someone edits the object: a refused shift that begins hours later would be a surprise.
 	accepted := meta.FindStatusCondition(status.Conditions, v1alpha1.Accepted)
-	if accepted == nil || accepted.Status != metav1.ConditionTrue && accepted.ObservedGeneration != zs.Generation {
+	if accepted == nil || accepted.Status == metav1.ConditionUnknown || accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration != zs.Generation {
 		reason, message, err := r.fault(ctx, zs, survey, now)
 		if err != nil {
 			return 0, err
 		}
-		if reason != "" {
+		awaited := ""
+		if r.options.Awaits != nil {
+			if awaited, err = r.options.Awaits(ctx, zs); err != nil {
+				return 0, err
+			}
+		}
+		switch {
+		case reason != "":
 			set(v1alpha1.Accepted, metav1.ConditionFalse, reason, message)
-		} else {
+		case awaited != "":
+			set(v1alpha1.Accepted, metav1.ConditionUnknown, shift.ReasonWaiting, awaited)
+			again = surveyWriting
+		default:
 			set(v1alpha1.Accepted, metav1.ConditionTrue, shift.ReasonAccepted, fmt.Sprintf("endpoints with %s=%s leave until %s", zs.Spec.From.Key, zs.Spec.From.Value, until.UTC().Format(time.RFC3339)))
 		}
 	}
@@ -216,7 +226,7 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 		*status = v1alpha1.ZoneShiftStatus{ObservedGeneration: status.ObservedGeneration, Until: status.Until, Conditions: status.Conditions}
 		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonNotAccepted, "no endpoint leaves, because the shift is not accepted")
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionYielding)
-		return 0, nil
+		return again, nil
 	}
 	status.Services, status.Yielding, status.Staying = survey.moving, survey.yielding, survey.staying
 	status.Stays = survey.stays[:min(len(survey.stays), mostStays)]

@@ -218,6 +218,36 @@ func TestRefusedShifts(t *testing.T) {
 	}
 }
 
+// A shift that awaits something is accepted later, unless it is refused at once.
+func TestAwaitedShift(t *testing.T) {
+	w := newWorld(t, append(threeZones(), aService("web"), aSlice("web", 0, "a b c"))...)
+	awaited := "a replica"
+	w.reconciler.options.Awaits = func(context.Context, *v1alpha1.ZoneShift) (string, error) { return awaited, nil }
+	w.create(aShift(w.clock.Now(), 0))
+	for range 2 {
+		zs, conditions, again := w.syncShift("out")
+		if want := "Accepted=Unknown/Waiting InForce=False/NotAccepted"; conditions != want || messageOf(zs, v1alpha1.Accepted) != awaited || again != surveyWriting {
+			t.Errorf("%s, again in %s", conditions, again)
+		}
+	}
+	awaited = ""
+	w.clock.SetTime(w.clock.Now().Add(3 * time.Second))
+	zs, conditions, _ := w.syncShift("out")
+	if c := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.Accepted); !strings.HasPrefix(conditions, "Accepted=True/Accepted") || !c.LastTransitionTime.Time.Equal(w.clock.Now()) {
+		t.Errorf("%s since %s", conditions, c.LastTransitionTime)
+	}
+	awaited = "another"
+	if _, conditions, _ = w.syncShift("out"); !strings.HasPrefix(conditions, "Accepted=True/") {
+		t.Errorf("an accepted shift waits: %s", conditions)
+	}
+	refused := aShift(w.clock.Now(), 0)
+	refused.Name, refused.Spec.From.Value = "unknown", "z"
+	w.create(refused)
+	if _, conditions, _ = w.syncShift("unknown"); !strings.HasPrefix(conditions, "Accepted=False/UnknownDomain") {
+		t.Errorf("a faulty shift waits: %s", conditions)
+	}
+}
+
 // A shift wakes the Services with endpoints in its domain when it is accepted, over or deleted: the largest first.
 func TestShiftsWakeServices(t *testing.T) {
 	w := newWorld(t, append(threeZones(), aSlice("small", 0, "a b"), aSlice("large", 0, "a a b"), aSlice("far", 0, "b c"))...)
