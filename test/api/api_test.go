@@ -40,6 +40,7 @@ func TestAPI(t *testing.T) {
 	t.Run("ClusterRoutingPolicy", w.testClusterRoutingPolicy)
 	t.Run("TopologyDisruptionBudget", w.testTopologyDisruptionBudget)
 	t.Run("DomainRollout", w.testDomainRollout)
+	t.Run("ZoneShift", w.testZoneShift)
 	t.Run("Defaults", w.testDefaults)
 	t.Run("EndpointGroup", w.testEndpointGroup)
 	t.Run("PodLocator", w.testPodLocator)
@@ -77,7 +78,7 @@ func (w *writer) write(ctx context.Context, resource, object string, options met
 	}
 	w.warnings.texts = nil
 	var at dynamic.ResourceInterface = w.objects.Resource(gvr)
-	if resource != "clusterroutingpolicies" {
+	if resource != "clusterroutingpolicies" && resource != "zoneshifts" {
 		at = w.objects.Resource(gvr).Namespace(namespace)
 	}
 	before, err := at.Get(ctx, u.GetName(), metav1.GetOptions{})
