@@ -4,9 +4,11 @@ package consumers_test
 
 import (
 	"bytes"
+	"cmp"
 	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,13 +25,14 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/capacity"
+	"vicinity.dev/vicinity/internal/shift"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/test/golden"
 )
 
 // Answers about a plan.
 const (
-	yes       = "yes"        // every node uses the endpoints of the plan
+	yes       = "yes"        // every node uses the endpoints of the plan, or with a shift, only some outside the zone
 	no        = "no"         // every node uses all endpoints
 	zonesOnly = "zones only" // every node uses the endpoints of its zone, and none prefers those of its own
 	nodesOnly = "nodes only" // every node with endpoints uses its own, and the others all
@@ -43,7 +46,7 @@ type consumer struct {
 	// whose source was read, and zones and nodes are the answers about plans with hints for zones only and for nodes.
 	folder, module     string
 	read, zones, nodes string
-	// because says why a plan is not honoured in spite of the mark, by the name or the kind of plans.
+	// because says why a plan is not honoured in spite of the mark, by the kind of plans.
 	because map[string]string
 }
 
@@ -53,13 +56,14 @@ func consumers() []consumer {
 		{name: "Cilium", folder: "cilium", module: "github.com/cilium/cilium", because: map[string]string{
 			prefersNode: "it reads no hints for nodes.",
 			sameNode:    "it reads the distribution before the mark, and chooses by node, without hints. Before 1.20 it did not know `PreferSameZone` and `PreferSameNode`.",
-			noZone:      "it drops the hints of an endpoint in no zone, and follows hints only where all endpoints have some.",
+			noZone:      "it drops the hints of that endpoint, and follows hints only where all endpoints have some.",
 		}},
 		{name: "Calico 3.28.5 (eBPF)", folder: "calico", module: "github.com/projectcalico/calico", because: map[string]string{
 			everyPlan: "it follows hints only where the annotation is `Auto`, and then leaves zones that no hint names without endpoints. Update to 3.31.5.",
 		}},
 		{name: "Calico 3.31.5 (eBPF)", read: "pull request 11859, 2026-04", zones: yes, nodes: yes},
 		{name: "Antrea", read: "v2.5.0", zones: yes, nodes: notKnown, because: map[string]string{
+			shifts:      "endpoints that leave have a hint for no node, too. Whether it reads hints for nodes is not known.",
 			prefersNode: "its feature gate `PreferSameTrafficDistribution` must be on. Its default is not known.",
 		}},
 		{name: "OVN-Kubernetes", read: "pull request 6888, 2026-09", zones: no, nodes: no, because: map[string]string{
@@ -71,6 +75,8 @@ func consumers() []consumer {
 // plan is a Service that asks for routing, with endpoints on nodes. "?" is an endpoint in no zone.
 type plan struct {
 	name, endpoints     string
+	nodes               string // threeZones if empty
+	shifted             string // the zone of a ZoneShift
 	distribution        string // spec.trafficDistribution
 	annotations, labels map[string]string
 	// because says why no consumer can honour the plan.
@@ -79,6 +85,7 @@ type plan struct {
 
 func plans() []plan {
 	const even, uneven = "a-1 a-1 a-2 b-1 b-2 b-2 c-1 c-1 c-2", "a-1 a-1 a-1 a-2 a-2 a-2 b-1 b-2 c-1"
+	const nineZones = "a-1 b-1 c-1 d-1 e-1 f-1 g-1 h-1 i-1"
 	annotated := func(pairs ...string) map[string]string {
 		annotations := map[string]string{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -89,10 +96,10 @@ func plans() []plan {
 	return []plan{
 		{name: "`same-zone: Prefer`", endpoints: even, annotations: annotated(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)},
 		{name: "`same-zone: Prefer`, moving endpoints by its bound", endpoints: uneven, annotations: annotated(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)},
-		{name: noZone, endpoints: even + " ?", annotations: annotated(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)},
+		{name: "`same-zone: Prefer`, an endpoint in no zone", endpoints: even + " ?", annotations: annotated(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)},
 		{name: "`same-zone: Prefer`, `PreferClose`", endpoints: even, distribution: corev1.ServiceTrafficDistributionPreferClose, annotations: annotated(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)},
 		{name: "`same-zone: Prefer`, `PreferSameZone`", endpoints: even, distribution: corev1.ServiceTrafficDistributionPreferSameZone, annotations: annotated(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)},
-		{name: sameNode, endpoints: even, distribution: corev1.ServiceTrafficDistributionPreferSameNode, annotations: annotated(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)},
+		{name: "`same-zone: Prefer`, `PreferSameNode`", endpoints: even, distribution: corev1.ServiceTrafficDistributionPreferSameNode, annotations: annotated(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)},
 		{
 			name: "`same-zone: Require`", endpoints: even, annotations: annotated(v1alpha1.AnnotationSameZone, v1alpha1.Require),
 			because: "hints cannot express it, so Vicinity writes none. Let [vicinity-proxy](proxy.md) serve the Service.",
@@ -103,8 +110,20 @@ func plans() []plan {
 		{name: "`topology-keys` zone, `*`", endpoints: even, annotations: annotated(v1alpha1.AnnotationTopologyKeys, topology.Zone+","+topology.Anywhere)},
 		{name: "Gardener's label", endpoints: even, labels: map[string]string{v1alpha1.LabelOwnZone: "true"}},
 		{name: "no plan", endpoints: even},
+		{name: "ZoneShift", endpoints: even, shifted: "a"},
+		{name: "ZoneShift, nine zones", endpoints: nineZones, nodes: nineZones, shifted: "a"},
+		{name: "ZoneShift, an endpoint in no zone", endpoints: even + " ?", shifted: "a"},
+		{name: "ZoneShift, `PreferClose`", endpoints: even, shifted: "a", distribution: corev1.ServiceTrafficDistributionPreferClose},
+		{name: "ZoneShift, `PreferSameNode`", endpoints: even, shifted: "a", distribution: corev1.ServiceTrafficDistributionPreferSameNode},
+		{name: "ZoneShift, `same-zone: Prefer`", endpoints: even, shifted: "a", annotations: annotated(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)},
+		{name: "ZoneShift, `same-zone: Require`", endpoints: even, shifted: "a", annotations: annotated(v1alpha1.AnnotationSameZone, v1alpha1.Require)},
+		{name: "ZoneShift, `same-node: Prefer`", endpoints: even, shifted: "a", annotations: annotated(v1alpha1.AnnotationSameNode, v1alpha1.Prefer)},
+		{name: "ZoneShift, Gardener's label", endpoints: even, shifted: "a", labels: map[string]string{v1alpha1.LabelOwnZone: "true"}},
 	}
 }
+
+// hasHomeless reports whether the plan has an endpoint in no zone.
+func (p plan) hasHomeless() bool { return strings.Contains(p.endpoints, "?") }
 
 // document has the objects that the programs read, as JSON.
 type document struct {
@@ -113,10 +132,12 @@ type document struct {
 	Nodes   []*corev1.Node               `json:"nodes"`
 }
 
-// nodes are two in each of three zones, and one in a zone without endpoints.
-func nodes() []*corev1.Node {
+// threeZones are two nodes in each of three zones, and one in a zone without endpoints.
+const threeZones = "a-1 a-2 b-1 b-2 c-1 c-2 d-1"
+
+func nodes(names string) []*corev1.Node {
 	var list []*corev1.Node
-	for _, name := range strings.Fields("a-1 a-2 b-1 b-2 c-1 c-2 d-1") {
+	for _, name := range strings.Fields(names) {
 		zone, _, _ := strings.Cut(name, "-")
 		list = append(list, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{topology.Hostname: name, topology.Zone: zone}},
@@ -156,7 +177,7 @@ func (p plan) document() document {
 				IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []corev1.ServicePort{port},
 			},
 		},
-		Slices: []*discoveryv1.EndpointSlice{slice}, Nodes: nodes(),
+		Slices: []*discoveryv1.EndpointSlice{slice}, Nodes: nodes(cmp.Or(p.nodes, threeZones)),
 	}
 	if p.distribution != "" {
 		doc.Service.Spec.TrafficDistribution = &p.distribution
@@ -167,27 +188,23 @@ func (p plan) document() document {
 // uses has the addresses that each node uses, in order.
 type uses map[string][]string
 
-func (u uses) equal(other uses) bool {
-	for _, node := range nodes() {
-		if !slices.Equal(u[node.Name], other[node.Name]) {
-			return false
-		}
-	}
-	return true
-}
+func (u uses) equal(other uses) bool { return maps.EqualFunc(u, other, slices.Equal) }
 
 // wanted has the uses that a plan means: all of it, its part for zones, all endpoints, and those of each node.
 type wanted struct {
 	plan, zones, all, nodes uses
 	hintsNodes              bool
+	leaving                 []string // addresses in the shifted zone
 }
 
 // decide lets Vicinity hint the slices of a document.
-func decide(t *testing.T, doc document) wanted {
+func (p plan) decide(t *testing.T, doc document) wanted {
 	t.Helper()
-	decision, err := routing.Decide(routing.Input{
-		Service: doc.Service, Slices: doc.Slices, Cluster: capacity.NewCluster(doc.Nodes), Settings: routing.DefaultSettings(),
-	})
+	in := routing.Input{Service: doc.Service, Slices: doc.Slices, Cluster: capacity.NewCluster(doc.Nodes), Settings: routing.DefaultSettings()}
+	if p.shifted != "" {
+		in.Shifts = []shift.Shift{{Key: topology.Zone, Value: p.shifted, MaxOverload: 100}}
+	}
+	decision, err := routing.Decide(in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +237,11 @@ func decide(t *testing.T, doc document) wanted {
 		slice.Endpoints, _ = decision.Hints().Apply(slice)
 	}
 	for i := range slice.Endpoints {
-		want.hintsNodes = want.hintsNodes || slice.Endpoints[i].Hints != nil && len(slice.Endpoints[i].Hints.ForNodes) > 0
+		e := &slice.Endpoints[i]
+		want.hintsNodes = want.hintsNodes || e.Hints != nil && len(e.Hints.ForNodes) > 0
+		if p.shifted != "" && e.Zone != nil && *e.Zone == p.shifted {
+			want.leaving = append(want.leaving, e.Addresses[0])
+		}
 	}
 	return want
 }
@@ -243,7 +264,7 @@ func ownEndpoints(decision routing.Decision, slice *discoveryv1.EndpointSlice, n
 func (w wanted) answer(t *testing.T, got uses) string {
 	t.Helper()
 	switch {
-	case got.equal(w.plan):
+	case w.isMet(got):
 		return yes
 	case got.equal(w.all):
 		return no
@@ -254,6 +275,19 @@ func (w wanted) answer(t *testing.T, got uses) string {
 	}
 	t.Fatalf("nodes use %v; the plan is %v, its part for zones %v", got, w.plan, w.zones)
 	return ""
+}
+
+// isMet reports whether nodes use the endpoints of the plan. With a shift, any will do outside the shifted zone.
+func (w wanted) isMet(got uses) bool {
+	if len(w.leaving) == 0 {
+		return got.equal(w.plan)
+	}
+	for node := range w.all {
+		if len(got[node]) == 0 || slices.ContainsFunc(got[node], func(address string) bool { return slices.Contains(w.leaving, address) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // build compiles the program of a consumer, and returns the version of the consumer in it.
@@ -278,8 +312,9 @@ func (c consumer) build(t *testing.T, program string) string {
 // mustFollowHints fails unless the consumer follows hints with Kubernetes' own annotation: otherwise a "no" would mean nothing.
 func (c consumer) mustFollowHints(t *testing.T, program string) {
 	t.Helper()
-	doc := plans()[0].document()
-	want := decide(t, doc)
+	p := plans()[0]
+	doc := p.document()
+	want := p.decide(t, doc)
 	metav1.SetMetaDataAnnotation(&doc.Service.ObjectMeta, v1alpha1.AnnotationTopologyMode, "Auto")
 	if got := want.answer(t, choose(t, program, doc)); got != yes {
 		t.Fatalf("%s does not follow hints with %s: Auto", c.name, v1alpha1.AnnotationTopologyMode)
@@ -314,19 +349,19 @@ func choose(t *testing.T, program string, doc document) uses {
 const (
 	everyPlan   = "every plan"
 	prefersNode = "plans that prefer a node"
-	// These are plans.
-	noZone   = "`same-zone: Prefer`, an endpoint in no zone"
-	sameNode = "`same-zone: Prefer`, `PreferSameNode`"
+	noZone      = "an endpoint in no zone"
+	sameNode    = "`PreferSameNode`"
+	shifts      = "ZoneShift"
 )
 
 // reason returns why the consumer does not honour a plan, and which plans it is about.
 func (c consumer) reason(p plan, want wanted) (about, reason string) {
-	kinds := []string{p.name, everyPlan}
-	if want.hintsNodes {
-		kinds = []string{p.name, prefersNode, everyPlan}
+	kinds := map[string]bool{
+		noZone: p.hasHomeless(), sameNode: p.distribution == corev1.ServiceTrafficDistributionPreferSameNode,
+		shifts: p.shifted != "", prefersNode: want.hintsNodes, everyPlan: true,
 	}
-	for _, about := range kinds {
-		if c.because[about] != "" {
+	for _, about := range []string{noZone, sameNode, shifts, prefersNode, everyPlan} {
+		if kinds[about] && c.because[about] != "" {
 			return about, c.because[about]
 		}
 	}
@@ -360,7 +395,7 @@ func TestConsumers(t *testing.T) {
 		cells := []string{c.name, "---", known}
 		for _, p := range plans() {
 			doc := p.document()
-			want := decide(t, doc)
+			want := p.decide(t, doc)
 			without, with := c.readAnswer(p, want), c.readAnswer(p, want)
 			if program != "" {
 				without = want.answer(t, choose(t, program, doc))
@@ -372,12 +407,12 @@ func TestConsumers(t *testing.T) {
 			} else {
 				cells = append(cells, without+" / "+with)
 			}
-			if with == yes || with == notKnown && !want.hintsNodes {
+			if with == yes {
 				continue
 			}
 			about, reason := c.reason(p, want)
 			switch {
-			case reason == "":
+			case reason == "" && with != notKnown:
 				t.Errorf("%s, %s: with the mark the answer is %q, without a reason", c.name, p.name, with)
 			case about != "":
 				explain(c.name+", "+about, reason)
@@ -403,10 +438,10 @@ func (c consumer) readAnswer(p plan, want wanted) string {
 		return yes
 	case p.because != "":
 		return no
+	case c.zones == yes && (p.hasHomeless() || p.distribution != ""):
+		return notKnown
 	case want.hintsNodes:
 		return c.nodes
-	case c.zones == yes && (p.name == noZone || p.distribution != ""):
-		return notKnown
 	}
 	return c.zones
 }
