@@ -176,6 +176,7 @@ const (
 const (
 	ReasonStored      = "Stored"
 	ReasonWriting     = "Writing"
+	ReasonIgnored     = "HintsIgnored"
 	ReasonReturning   = "Returning"
 	ReasonEnded       = "Ended"
 	ReasonNotAccepted = "NotAccepted"

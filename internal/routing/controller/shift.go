@@ -233,9 +233,12 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 	switch left := until.Sub(now); {
 	case left > 0:
 		again = min(surveyEvery, left)
-		if survey.isStored() {
+		switch {
+		case survey.isStored() && survey.ignored == "":
 			set(v1alpha1.ConditionInForce, metav1.ConditionTrue, shift.ReasonStored, survey.text())
-		} else {
+		case survey.isStored():
+			set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonIgnored, survey.ignored+"; "+survey.text())
+		default:
 			set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonWriting, survey.text())
 			again = min(surveyWriting, left)
 		}
@@ -288,6 +291,8 @@ type shiftSurvey struct {
 	// still gives some of them less than their share.
 	left  int
 	ramps bool
+	// ignored says which program ignores the stored hints of a Service, empty if none is known to.
+	ignored string
 	// homeless are nodes without a zone, whose proxies follow no hints.
 	homeless int
 }
@@ -331,7 +336,7 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now
 		in.Cluster, in.Settings, in.Shifts = cluster, r.options.Settings, append([]shift.Shift{s}, others...)
 		survey.left += routing.KeptOut(&s, &in)
 		if shift.Selects(zs, service.Labels, namespace.Labels) && service.DeletionTimestamp == nil {
-			survey.add(&in, r.options.Exclusion.Reason(key.Namespace, key.Name))
+			survey.add(&in, r.options.Exclusion.Reason(key.Namespace, key.Name), r.ignored(&in))
 		}
 	}
 	if len(survey.proxied) == 0 {
@@ -343,6 +348,23 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now
 	}
 	survey.countNodes(proxies, now)
 	return survey, nil
+}
+
+// ignored says which program serves a hinted Service and ignores hints, empty if none is known to.
+func (r *reconciler) ignored(in *routing.Input) string {
+	settings := r.cilium.settings.Load()
+	if settings == nil || in.Service.Labels[v1alpha1.LabelRouted] != "true" {
+		return ""
+	}
+	kinds := hints.Kinds{Zones: true, Homeless: slices.ContainsFunc(in.Slices, func(slice *discoveryv1.EndpointSlice) bool {
+		return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return in.Cluster.ZoneOf(&e) == "" })
+	})}
+	for _, c := range settings.Consumers() {
+		if why, remedy := c.Ignores(in.Service, kinds); why != "" {
+			return fmt.Sprintf("%s ignores the hints of Service %s/%s, and perhaps of others: %s; %s", c.Name, in.Service.Namespace, in.Service.Name, why, remedy)
+		}
+	}
+	return ""
 }
 
 // countNodes counts the nodes whose proxy has programmed the groups of all Services.
@@ -368,7 +390,7 @@ func (s *stored) count(done bool) {
 	}
 }
 
-func (s *shiftSurvey) add(in *routing.Input, excluded string) {
+func (s *shiftSurvey) add(in *routing.Input, excluded, ignored string) {
 	shifting := routing.ShiftingOf(*in)
 	stays := cmp.Or(excluded, shifting.Stays)
 	switch {
@@ -379,7 +401,7 @@ func (s *shiftSurvey) add(in *routing.Input, excluded string) {
 		stays = fmt.Sprintf("yields: it has %d ready endpoints in the domain and %d outside", shifting.Inside, shifting.Outside)
 	case shifting.Moves:
 		s.moving++
-		s.countStored(in)
+		s.countStored(in, ignored)
 	case stays != "":
 		s.staying++
 	}
@@ -392,7 +414,7 @@ func (s *shiftSurvey) add(in *routing.Input, excluded string) {
 }
 
 // countStored counts the slices or groups of a Service that keep its endpoints out.
-func (s *shiftSurvey) countStored(in *routing.Input) {
+func (s *shiftSurvey) countStored(in *routing.Input, ignored string) {
 	byGroups, headless, own := routing.FollowsGroups(*in), intent.IsHeadless(in.Service), &in.Shifts[0]
 	weight := int32(1000*own.Weight + 0.5)
 	for _, group := range in.Groups {
@@ -409,6 +431,9 @@ func (s *shiftSurvey) countStored(in *routing.Input) {
 			s.proxied[client.ObjectKeyFromObject(in.Service).String()] = handover.VersionsOf(in.Groups)
 		}
 		return
+	}
+	if s.ignored == "" {
+		s.ignored = ignored
 	}
 	for _, slice := range in.Slices {
 		inside, out := 0, 0

@@ -365,3 +365,18 @@ func TestMetricsOfShifts(t *testing.T) {
 	}
 	expect("")
 }
+
+// A shift is not in force beside a program that ignores hints.
+func TestShiftBesideCilium(t *testing.T) {
+	for setting, want := range map[string]string{"true": "InForce=True/Stored", "": "InForce=False/HintsIgnored"} {
+		w := newWorld(t, append(threeZones(), aService("web"), aSlice("web", 0, "a b c"), cilium(setting))...)
+		w.reconciler.cilium.read(t.Context())
+		w.create(aShift(w.clock.Now(), 0))
+		w.syncShift("out")
+		w.settle("web")
+		zs, conditions, _ := w.syncShift("out")
+		if !strings.Contains(conditions, want) {
+			t.Errorf("enable-service-topology %q: %s: %s", setting, conditions, messageOf(zs, v1alpha1.ConditionInForce))
+		}
+	}
+}
