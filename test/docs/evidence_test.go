@@ -22,7 +22,7 @@ const requirements = "docs/requirements.md"
 var (
 	span         = regexp.MustCompile("`([^`\n]+)`")
 	functionName = regexp.MustCompile(`^([a-z][\w/-]*\.)?(Test|Benchmark|Fuzz)[A-Z]\w*$`)
-	promiseName  = regexp.MustCompile(`^(routing|proxy|names|disruption|rollouts|everything|doctor|console|release|metrics)/[a-z-]+$`)
+	promiseName  = regexp.MustCompile(`^(routing|proxy|names|shift|disruption|rollouts|everything|doctor|console|release|metrics)/[a-z-]+$`)
 )
 
 // tiers are the targets of make that run test functions.
