@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +40,8 @@ const (
 	shiftedEach = 20 * time.Millisecond
 	// surveyWriting and surveyEvery are the times between two surveys of a shift, while it begins or ends and in between.
 	surveyWriting, surveyEvery = time.Second, 10 * time.Second
+	// surveyShare is the least ratio of the time between surveys to the time that one takes.
+	surveyShare = 20
 	// mostStays is how many Services a status names.
 	mostStays = 50
 )
@@ -153,16 +156,22 @@ func (r shiftReconciler) Reconcile(ctx context.Context, request reconcile.Reques
 	if err := r.client.Get(ctx, request.NamespacedName, zs); err != nil || zs.DeletionTimestamp != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	after := zs.DeepCopy()
+	after, begun := zs.DeepCopy(), time.Now()
 	again, err := r.update(ctx, after)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if again > 0 { // in a large cluster a survey takes long
+		again = max(again, surveyShare*time.Since(begun))
+	}
 	if equality.Semantic.DeepEqual(zs.Status, after.Status) {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
-	if err := r.client.Status().Update(ctx, after); err != nil {
-		return reconcile.Result{}, fmt.Errorf("writing the status of ZoneShift %s: %w", zs.Name, client.IgnoreNotFound(err))
+	switch err := r.client.Status().Update(ctx, after); {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err): // the cache is behind
+		return reconcile.Result{RequeueAfter: shell.BehindWait}, nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("writing the status of ZoneShift %s: %w", zs.Name, err)
 	}
 	for i := range after.Status.Conditions {
 		r.reportShift(ctx, zs, &after.Status.Conditions[i])

@@ -44,6 +44,7 @@ func shiftArea() area {
 			{name: "yields", keep: shiftYields, within: 4 * time.Minute},
 			{name: "kinds", keep: shiftOfKinds, within: 5 * time.Minute},
 			{name: "ends", keep: shiftEnds, within: 8 * time.Minute},
+			{name: "replicas", keep: shiftOfReplicas, within: 4 * time.Minute},
 			{name: "scale", keep: shiftAtScale, within: 8 * time.Minute},
 		},
 	}
@@ -600,4 +601,75 @@ type counter struct{ n *atomic.Int64 }
 func (c counter) Write(text []byte) (int, error) {
 	c.n.Add(int64(len(text)))
 	return len(text), nil
+}
+
+// shiftOfReplicas takes the zone of the leading controller out of service. Another replica leads before the shift begins, and
+// the API server asks none in the zone.
+func shiftOfReplicas(ctx context.Context, s *scene) (figure string, err error) {
+	check(s.deploy(ctx))
+	before := must(s.routed(ctx))
+	zones := map[string]string{} // by node
+	for _, node := range s.cluster.Shape().Nodes() {
+		zones[node.Name] = node.Zone
+	}
+	zoneOfLeader := func(ctx context.Context) (zone string, err error) {
+		name, err := s.leader(ctx)
+		if err != nil || name == "" {
+			return "", err
+		}
+		pod, err := s.CoreV1().Pods(vicinityNamespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		return zones[pod.Spec.NodeName], nil
+	}
+	check(s.waitControllers(ctx))
+	check(s.waitLeader(ctx))
+	zone := must(zoneOfLeader(ctx))
+	ready := len(must(controllers(ctx, s.Client)))
+	defer undo(&err, func() error {
+		return errors.Join(s.unshift(ctx), s.waitControllers(context.WithoutCancel(ctx)), s.waitLeader(context.WithoutCancel(ctx)))
+	})
+	begun := time.Now()
+	check(s.Apply(ctx, "", fmt.Sprintf(`apiVersion: vicinity.dev/v1alpha1
+kind: ZoneShift
+metadata: {name: %s}
+spec:
+  from: {value: %s}
+  for: 1h
+  reason: a promise
+  services: {namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [%s, %s]}]}}
+`, s.namespace, zone, s.namespace, vicinityNamespace)))
+	zs := must(s.waitShift(ctx, "Stored"))
+	stored := time.Since(begun)
+	if now := must(zoneOfLeader(ctx)); now == zone || now == "" {
+		return "", fmt.Errorf("the shift of %s is in force, and the leader is in zone %q", zone, now)
+	}
+	slices, err := s.DiscoveryV1().EndpointSlices(vicinityNamespace).List(ctx, metav1.ListOptions{})
+	check(err)
+	asked := 0
+	for i := range slices.Items {
+		for _, e := range slices.Items[i].Endpoints {
+			if e.NodeName == nil || e.Conditions.Ready == nil || !*e.Conditions.Ready || slices.Items[i].Labels[discoveryv1.LabelServiceName] != "vicinity-webhook" {
+				continue
+			}
+			if asked++; zones[*e.NodeName] == zone {
+				return "", fmt.Errorf("the API server still asks %s in %s", e.TargetRef.Name, zone)
+			}
+		}
+	}
+	if asked == 0 {
+		return "", errors.New("the Service vicinity-webhook has no ready endpoint")
+	}
+	accepted := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.Accepted).LastTransitionTime.Sub(zs.CreationTimestamp.Time)
+	check(s.unshift(ctx))
+	must(s.waitAsBefore(ctx, before))
+	check(kube.Wait(ctx, "all replicas to serve again", func(ctx context.Context) (string, error) {
+		pods, err := controllers(ctx, s.Client)
+		if err != nil || len(pods) == ready {
+			return "", err
+		}
+		return fmt.Sprintf("%d of %d do", len(pods), ready), nil
+	}))
+	return fmt.Sprintf("the leader's zone is shifted: another leads and accepts after %s, hints are stored after %.1f s, %d endpoints of the webhooks are asked, none there", accepted, stored.Seconds(), asked), nil
 }
