@@ -169,6 +169,23 @@ func (s *scene) routed(ctx context.Context) (map[string]string, error) {
 	return objects, nil
 }
 
+// routedAtRest returns the objects once they no longer change.
+func (s *scene) routedAtRest(ctx context.Context) (objects map[string]string, err error) {
+	return objects, kube.Wait(ctx, "Services, slices and groups to be at rest", func(ctx context.Context) (string, error) {
+		before, err := s.routed(ctx)
+		if err != nil {
+			return "", err
+		}
+		if err := pause(ctx, 2*time.Second); err != nil {
+			return "", err
+		}
+		if objects, err = s.routed(ctx); err != nil || maps.Equal(before, objects) {
+			return "", err
+		}
+		return "they change", nil
+	})
+}
+
 func inJSON(object any) (string, error) {
 	text, err := json.Marshal(object)
 	return string(text), err
@@ -223,7 +240,7 @@ func (s *scene) waitOut(ctx context.Context, service string) error {
 func shiftByHints(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.deploy(ctx))
 	check(s.waitAllUsed(ctx, echoes))
-	before := must(s.routed(ctx))
+	before := must(s.routedAtRest(ctx))
 	defer undo(&err, func() error { return s.unshift(ctx) })
 	var stored, out, back time.Duration
 	result := must(s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 300}}, func(ctx context.Context) (err error) {
@@ -253,7 +270,7 @@ func shiftByHints(ctx context.Context, s *scene) (figure string, err error) {
 func shiftByRamp(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.deployed(ctx, echoes, ""))
 	check(s.waitAllUsed(ctx, echoes))
-	before := must(s.routed(ctx))
+	before := must(s.routedAtRest(ctx))
 	defer undo(&err, func() error { return s.unshift(ctx) })
 	const ramp = 60 * time.Second
 	var measured []string
@@ -326,7 +343,7 @@ func shiftOfNames(ctx context.Context, s *scene) (figure string, err error) {
 			outside = append(outside, name)
 		}
 	}
-	before := must(s.routed(ctx))
+	before := must(s.routedAtRest(ctx))
 	defer undo(&err, func() error { return s.unshift(ctx) })
 	var all []asked
 	for _, from := range must(s.fromClients(ctx)) {
@@ -421,8 +438,7 @@ func shiftOfKinds(ctx context.Context, s *scene) (figure string, err error) {
 	for _, name := range names {
 		check(s.WaitEndpoints(ctx, s.namespace, name, echoes))
 	}
-	check(pause(ctx, 5*time.Second)) // until Vicinity and Kubernetes have written their hints
-	before := must(s.routed(ctx))
+	before := must(s.routedAtRest(ctx))
 	defer undo(&err, func() error { return s.unshift(ctx) })
 	stored := must(s.shift(ctx, "  for: 1h\n"))
 	for _, name := range append(names, "echo") {
@@ -446,7 +462,7 @@ func shiftOfKinds(ctx context.Context, s *scene) (figure string, err error) {
 func shiftEnds(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.deploy(ctx))
 	check(s.waitAllUsed(ctx, echoes))
-	before := must(s.routed(ctx))
+	before := must(s.routedAtRest(ctx))
 	defer undo(&err, func() error { return s.unshift(ctx) })
 	restart := func() error {
 		pods, err := controllers(ctx, s.Client)
@@ -607,7 +623,7 @@ func (c counter) Write(text []byte) (int, error) {
 // the API server asks none in the zone.
 func shiftOfReplicas(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.deploy(ctx))
-	before := must(s.routed(ctx))
+	before := must(s.routedAtRest(ctx))
 	zones := map[string]string{} // by node
 	for _, node := range s.cluster.Shape().Nodes() {
 		zones[node.Name] = node.Zone
