@@ -88,21 +88,15 @@ func (r *reconciler) wakeShifted(ctx context.Context, zs *v1alpha1.ZoneShift, q 
 		return // the cache has not started; its start wakes all Services
 	}
 	keys := slices.SortedFunc(maps.Keys(services), func(a, b types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(services[b].inside, services[a].inside), strings.Compare(a.String(), b.String()))
+		return cmp.Or(cmp.Compare(services[b], services[a]), strings.Compare(a.String(), b.String()))
 	})
 	for i, key := range keys {
 		q.AddAfter(reconcile.Request{NamespacedName: key}, time.Duration(i)*shiftedEach)
 	}
 }
 
-// shiftedSlices are the slices of a Service, with the number of their endpoints in a domain.
-type shiftedSlices struct {
-	slices []*discoveryv1.EndpointSlice
-	inside int
-}
-
-// servicesIn returns the Services with endpoints in the domain of a shift.
-func (r *reconciler) servicesIn(ctx context.Context, zs *v1alpha1.ZoneShift) (map[types.NamespacedName]*shiftedSlices, error) {
+// servicesIn counts the endpoints in the domain of a shift by Service, without Services that have none.
+func (r *reconciler) servicesIn(ctx context.Context, zs *v1alpha1.ZoneShift) (map[types.NamespacedName]int, error) {
 	cluster, err := r.nodes.current(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading Nodes: %w", err)
@@ -111,25 +105,17 @@ func (r *reconciler) servicesIn(ctx context.Context, zs *v1alpha1.ZoneShift) (ma
 	if err := r.client.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("reading EndpointSlices: %w", err)
 	}
-	domain, services := shift.Begun(zs), map[types.NamespacedName]*shiftedSlices{}
+	domain, inside := shift.Begun(zs), map[types.NamespacedName]int{}
 	for i := range list.Items {
 		slice := &list.Items[i]
 		key := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
-		if key.Name == "" {
-			continue
-		}
-		if services[key] == nil {
-			services[key] = new(shiftedSlices)
-		}
-		services[key].slices = append(services[key].slices, slice)
 		for j := range slice.Endpoints {
-			if domain.HoldsEndpoint(&slice.Endpoints[j], cluster) {
-				services[key].inside++
+			if key.Name != "" && domain.HoldsEndpoint(&slice.Endpoints[j], cluster) {
+				inside[key]++
 			}
 		}
 	}
-	maps.DeleteFunc(services, func(_ types.NamespacedName, s *shiftedSlices) bool { return s.inside == 0 })
-	return services, nil
+	return inside, nil
 }
 
 // shiftsOf returns the shifts that a Service follows, and how long they stay as they are, zero for ever.
