@@ -383,8 +383,8 @@ func partsOff(ctx context.Context, s *scene) (figure string, err error) {
 	return "2 writes warned of by the value to set, and found by doctor; a pod left the gate", nil
 }
 
-// leftoversFound uninstalls Vicinity while a Service is routed. Doctor finds exactly the leftovers,
-// and nothing after Vicinity is installed again.
+// leftoversFound uninstalls Vicinity while a Service is routed and its zone is shifted. Doctor finds exactly the leftovers,
+// cleanup brings the zone back, and doctor finds nothing after Vicinity is installed again.
 func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.allowDoctor(ctx))
 	check(s.serve(ctx, lab.EchoManifests("echo", 6), 6))
@@ -400,6 +400,8 @@ func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 		}
 		return installZones(context.WithoutCancel(ctx), s.cluster)
 	})
+	defer undo(&err, func() error { return s.unshift(ctx) })
+	must(s.shift(ctx, "  for: 1h\n"))
 	check(s.cluster.RemoveVicinity(ctx))
 	left := []string{
 		"leftover-services Service vicinity.dev/routed", "leftover-slices EndpointSlice vicinity.dev/routed", "leftover-objects CustomResourceDefinition vicinity",
@@ -409,6 +411,8 @@ func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 	if _, err := s.vicinity(ctx, "cleanup", "--yes", "--crds"); err != nil {
 		return "", err
 	}
+	check(s.waitNoHints(ctx))
+	check(s.waitAllUsed(ctx, echoes))
 	check(s.findsOnly(ctx, nil, "not-installed Cluster cluster", "service-without-controller Service "+s.namespace+"/echo"))
 	check(installZones(ctx, s.cluster))
 	installed = true

@@ -535,7 +535,15 @@ func shiftAtScale(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.waitOut(ctx, fmt.Sprintf("many-%d", manyServices-1)))
 	begun := time.Now()
 	check(s.unshift(ctx))
-	check(kube.Wait(ctx, "no slice to have hints", func(ctx context.Context) (string, error) {
+	check(s.waitNoHints(ctx))
+	back := time.Since(begun)
+	fmt.Printf("RESULT shift services=%d seconds=%.1f writes=%.0f bytes_per_proxy=%d back_seconds=%.1f\n", manyServices+1, stored.Seconds(), writes, bytes, back.Seconds())
+	return fmt.Sprintf("%d Services leave the zone: hints stored after %.1f s, %.2f writes a Service, %.1f kB to each proxy a Service; all back after %.1f s",
+		manyServices+1, stored.Seconds(), writes/(manyServices+1), float64(bytes)/1000/(manyServices+1), back.Seconds()), nil
+}
+
+func (s *scene) waitNoHints(ctx context.Context) error {
+	return kube.Wait(ctx, "no slice to have hints", func(ctx context.Context) (string, error) {
 		list, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return "", err
@@ -550,11 +558,7 @@ func shiftAtScale(ctx context.Context, s *scene) (figure string, err error) {
 			return fmt.Sprintf("%d have", hinted), nil
 		}
 		return "", nil
-	}))
-	back := time.Since(begun)
-	fmt.Printf("RESULT shift services=%d seconds=%.1f writes=%.0f bytes_per_proxy=%d back_seconds=%.1f\n", manyServices+1, stored.Seconds(), writes, bytes, back.Seconds())
-	return fmt.Sprintf("%d Services leave the zone: hints stored after %.1f s, %.2f writes a Service, %.1f kB to each proxy a Service; all back after %.1f s",
-		manyServices+1, stored.Seconds(), writes/(manyServices+1), float64(bytes)/1000/(manyServices+1), back.Seconds()), nil
+	})
 }
 
 // writes returns the number of writes of Services and slices by everybody.
