@@ -31,6 +31,8 @@ type Status struct {
 	// DNS is the DNS server, or nil if none was installed.
 	DNS   *DNSStatus   `json:"dns,omitempty"`
 	Nodes []NodeStatus `json:"nodes"`
+	// Impaired has the zones with an impaired uplink.
+	Impaired map[string]shape.Impairment `json:"impaired,omitempty"`
 	// FakeNodes are nodes without network, which are not listed.
 	FakeNodes int `json:"fakeNodes,omitempty"`
 	// Pods is the number of the lab's pods, or nil if the API does not answer.
@@ -77,6 +79,7 @@ func (c *Cluster) Status(ctx context.Context) (Status, error) {
 	now := c.current()
 	status := Status{
 		Name: c.dir.Name(), Created: now.Created, Kubeconfig: c.Kubeconfig(), FakeNodes: now.Shape.FakeNodes,
+		Impaired: now.Impaired,
 	}
 	// Concurrently, so that one that does not answer does not delay the others.
 	var work sync.WaitGroup

@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -10,6 +11,7 @@ import (
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/agent"
 	"vicinity.dev/vicinity/lab/cri"
+	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/state"
 )
 
@@ -39,7 +41,18 @@ func newLabInternalCommand() *cobra.Command {
 			func(ctx context.Context, dir state.Dir) error { return agent.Run(ctx, agent.Options{State: dir}) }),
 		labProcess("runtime", "Run the containers of a lab's nodes", lab.ServeRuntime),
 		labProcess("gateway", "Forward connections from the host to the API server of a lab", lab.ServeGateway),
+		newLabDelayCommand(),
 	)
+	return cmd
+}
+
+func newLabDelayCommand() *cobra.Command {
+	var queue uint16
+	var delay time.Duration
+	cmd := labProcess("delay", "Delay the packets of an impaired zone",
+		func(ctx context.Context, _ state.Dir) error { return fabric.DelayPackets(ctx, queue, delay) })
+	cmd.Flags().Uint16Var(&queue, "queue", 0, "`NUMBER` of the queue")
+	cmd.Flags().DurationVar(&delay, "time", 0, "`TIME` that a packet waits")
 	return cmd
 }
 

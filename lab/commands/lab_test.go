@@ -53,6 +53,9 @@ func TestErrorsNameFlags(t *testing.T) {
 		{args: []string{"down"}, variable: "No!", code: command.ExitUsage, want: `VICINITY_LAB_NAME "No!": a lowercase RFC 1123 label must`},
 		{args: []string{"up", "--zones", "a,a"}, code: command.ExitUsage, want: `--zones "a": another zone has this name`},
 		{args: []string{"up", "--proxy", "mine"}, code: command.ExitUsage, want: `--proxy "mine": write one of`},
+		{args: []string{"zone", "impair", "zone-a", "--loss", "101"}, code: command.ExitUsage, want: "--loss 101: write a percentage from 0 to 100"},
+		{args: []string{"zone", "impair", "zone-a", "--delay", "11s"}, code: command.ExitUsage, want: "--delay 11s: write a time from 0s to 10s"},
+		{args: []string{"zone", "impair", "zone-a"}, code: command.ExitUsage, want: "--loss is 0 and so is the delay: write at least one of them"},
 		{args: []string{"up", "--images", file}, code: command.ExitFailure, want: `unknown field "zones"`},
 	} {
 		t.Setenv("VICINITY_LAB_NAME", test.variable)
@@ -73,6 +76,6 @@ func TestCommandsAreAlike(t *testing.T) {
 		"component start": changes, "component stop": changes, "demo": "it tells a story", "dns": changes, "down": changes,
 		"kubeconfig": "it prints one path for a shell", "load": figures, "logs": "it prints the logs as they are",
 		"manifests": "it prints manifests for kubectl", "node add": changes, "node remove": changes, "node start": changes, "node stop": changes,
-		"traffic": figures, "up": changes, "vicinity": changes, "zone cut": changes, "zone heal": changes,
+		"traffic": figures, "up": changes, "vicinity": changes, "zone cut": changes, "zone heal": changes, "zone impair": changes, "zone repair": changes,
 	}})
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,6 +83,10 @@ func writeStatus(w io.Writer, status lab.Status) error {
 	}
 	if err := table(w, []string{"NODE", "ZONE", "REGION", "ADDRESS", "PODS", "STATE"}, rows); err != nil {
 		return err
+	}
+	for _, zone := range slices.Sorted(maps.Keys(status.Impaired)) {
+		i := status.Impaired[zone]
+		fmt.Fprintf(w, "the uplink of %s loses %d %% of packets, and delays the others by %s\n", zone, i.Loss, i.Delay.Duration)
 	}
 	if status.FakeNodes > 0 {
 		fmt.Fprintf(w, "and %s without network\n", plaintext.Count(int64(status.FakeNodes), "node", "nodes"))

@@ -273,3 +273,67 @@ func TestProcessesInNamespaces(t *testing.T) {
 		t.Error("the process is alive after StopAll")
 	}
 }
+
+// Packets from and to an impaired zone are lost or late, also to the control plane. Inside the zone all
+// is well, and after the repair everywhere.
+func TestImpairedZone(t *testing.T) {
+	s := testShape()
+	f := up(t, s)
+	places := []place{{"the fabric", "", shape.FabricNamespace(s.Name), s.FabricAddrs()}}
+	for i, name := range []string{"zone-a-1", "zone-c-1", "zone-c-2"} {
+		places = append(places, addPod(t, f, s, name, i+1))
+	}
+	for _, p := range places {
+		serve(t, p)
+	}
+	const impaired, delay = "zone-c", 25 * time.Millisecond
+	// check talks between all places. Across the border of the zone, that must take a time and end with an error.
+	check := func(wait, least time.Duration, want error) {
+		t.Helper()
+		for _, from := range places {
+			for _, to := range places {
+				wait, least, want := wait, least, want
+				if (from.zone == impaired) == (to.zone == impaired) {
+					wait, least, want = deadline, 0, nil
+				}
+				for _, addr := range to.addrs {
+					begun := time.Now()
+					err := talk(t, wait, from, addr)
+					if took := time.Since(begun); !errors.Is(err, want) || took < least {
+						t.Errorf("from %s to %s %s: %v after %s, want %v after %s", from.name, to.name, addr, err, took, want, least)
+					}
+				}
+			}
+		}
+	}
+	impair := func(i shape.Impairment) {
+		t.Helper()
+		if err := f.SetImpairment(impaired, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	impair(shape.Impairment{Loss: 100})
+	check(200*time.Millisecond, 200*time.Millisecond, context.DeadlineExceeded)
+	impair(shape.Impairment{Delay: shape.Duration{Duration: delay}})
+	check(deadline, 0, nil) // no process delays
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- fabric.InNamespace(shape.FabricNamespace(s.Name), func() error {
+			return fabric.DelayPackets(ctx, fabric.ZoneQueue(impaired), delay)
+		})
+	}()
+	for begun := time.Now(); f.CheckQueue(impaired) != nil; {
+		if time.Since(begun) > deadline {
+			t.Fatal(f.CheckQueue(impaired))
+		}
+	}
+	// Both the opening of the connection and the answer take a packet in each direction.
+	check(deadline, 4*delay, nil)
+	impair(shape.Impairment{})
+	check(deadline, 0, nil)
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

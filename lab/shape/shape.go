@@ -137,6 +137,14 @@ type Timing struct {
 	Toleration Duration `json:"toleration,omitzero"`
 }
 
+// Impairment describes the harm of a zone's uplink to each packet that leaves or enters the zone.
+type Impairment struct {
+	// Loss is the percentage of packets that are lost.
+	Loss int `json:"loss"`
+	// Delay is how much later the other packets arrive.
+	Delay Duration `json:"delay"`
+}
+
 // maxRenewals limits the lease renewals per second on a small machine.
 const maxRenewals = 200
 

@@ -16,6 +16,7 @@ const (
 	maxLabName   = 30
 	maxFakeNodes = 20000
 	maxNodes     = 500
+	maxDelay     = 10 * time.Second
 )
 
 // ownLabels are set by the lab.
@@ -52,6 +53,19 @@ func ValidateName(name string) error {
 func checkLabel(field, name string) error {
 	if problems := content.IsDNS1123Label(name); len(problems) > 0 {
 		return fieldErrorf(field, " %q: %s", name, problems[0])
+	}
+	return nil
+}
+
+// Validate checks an impairment.
+func (i Impairment) Validate() error {
+	switch {
+	case i.Loss < 0 || i.Loss > 100:
+		return fieldErrorf("loss", " %d: write a percentage from 0 to 100", i.Loss)
+	case i.Delay.Duration < 0 || i.Delay.Duration > maxDelay:
+		return fieldErrorf("delay", " %s: write a time from 0s to %s", i.Delay.Duration, maxDelay)
+	case i == Impairment{}:
+		return fieldErrorf("loss", " is 0 and so is the delay: write at least one of them")
 	}
 	return nil
 }

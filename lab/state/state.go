@@ -44,6 +44,8 @@ type Lab struct {
 	Up bool `json:"up,omitempty"`
 	// NextIndex is the lowest index that no node has ever had.
 	NextIndex int `json:"nextIndex,omitempty"`
+	// Impaired has the zones with an impaired uplink.
+	Impaired map[string]shape.Impairment `json:"impaired,omitempty"`
 }
 
 // Dir is the state folder of a lab.

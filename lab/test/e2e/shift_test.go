@@ -46,6 +46,7 @@ func shiftArea() area {
 			{name: "ends", keep: shiftEnds, within: 8 * time.Minute},
 			{name: "replicas", keep: shiftOfReplicas, within: 4 * time.Minute},
 			{name: "scale", keep: shiftAtScale, within: 8 * time.Minute},
+			{name: "impaired", keep: shiftImpaired, within: 5 * time.Minute},
 		},
 	}
 }
