@@ -110,6 +110,18 @@ type EndpointGroupSpec struct {
 	// +listType=atomic
 	// +optional
 	Endpoints []GroupEndpoint `json:"endpoints,omitempty"`
+
+	// drained are addresses of the Service, with the ports of this group, that
+	// other groups have: connections to them end, unless the node uses them for
+	// new ones. A group with such addresses has no endpoints.
+	//
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MinLength=2
+	// +kubebuilder:validation:items:MaxLength=45
+	// +kubebuilder:validation:items:Pattern=`^[0-9A-Fa-f.:]+$`
+	// +listType=atomic
+	// +optional
+	Drained []string `json:"drained,omitempty"`
 }
 
 // GroupConsumer is a zone that uses a group.

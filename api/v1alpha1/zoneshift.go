@@ -63,6 +63,16 @@ type ZoneShiftSpec struct {
 	// +optional
 	Ramp *metav1.Duration `json:"ramp,omitempty"`
 
+	// drainConnections is when connections to endpoints in the domain end,
+	// counted from the end of the ramp: at most 1h. Only Services that
+	// vicinity-proxy serves follow it. Without it, connections go on.
+	//
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self == '0' || self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(ns|us|ms|s|m|h))+$') && duration(self) <= duration('1h')",message="must be a duration from 0s to 1h, such as 5m"
+	// +optional
+	DrainConnections *metav1.Duration `json:"drainConnections,omitempty"`
+
 	// maxOverload is how much more load the endpoints outside may get by the
 	// shift, in percent. A Service whose endpoints outside would get more yields:
 	// its endpoints in the domain stay in service. A higher number forces the

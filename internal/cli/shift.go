@@ -29,8 +29,9 @@ import (
 
 const (
 	shiftResource = "zoneshifts"
-	// These are the limits of spec.for and spec.maxOverload.
+	// These are the limits of spec.for, spec.drainConnections and spec.maxOverload.
 	shortestShift, longestShift = time.Minute, 72 * time.Hour
+	longestDrain                = time.Hour
 	greatestOverload            = 10000
 	// acceptanceTimeout is how long a running controller may need to accept or refuse a ZoneShift.
 	acceptanceTimeout = 30 * time.Second
@@ -94,6 +95,9 @@ end, and "back" ends it early. docs/reference/permissions.md lists the permissio
 				return errors.New("--reason is missing; it says why the zone leaves, such as --reason \"packet loss\"")
 			case spec.MaxOverload < 1 || spec.MaxOverload > greatestOverload:
 				return fmt.Errorf("--max-overload %d is not allowed; it must be from 1 to %d", spec.MaxOverload, greatestOverload)
+			case spec.DrainConnections != nil && spec.Ramp.Duration+spec.DrainConnections.Duration >= spec.For.Duration:
+				return fmt.Errorf("--drain-connections %s ends no connection: with --ramp %s it is not before the end of --for %s; give a shorter time",
+					plaintext.Span(spec.DrainConnections.Duration), plaintext.Span(spec.Ramp.Duration), plaintext.Span(spec.For.Duration))
 			case !yes && !dryRun && !isTerminal(s.In):
 				return errors.New("standard input is no terminal, so the command cannot ask; look at the result of --dry-run, then give --yes")
 			}
@@ -106,6 +110,13 @@ end, and "back" ends it early. docs/reference/permissions.md lists the permissio
 	flags.StringVar(&spec.Reason, "reason", "", "`TEXT` that says why, for those who find the ZoneShift")
 	flags.StringVar(&spec.From.Key, "key", topology.Zone, "`KEY` of the node label that has the value ZONE")
 	flags.DurationVar(&spec.Ramp.Duration, "ramp", time.Minute, "how long endpoints of Services that vicinity-proxy serves take to leave and to come back, at most 1h")
+	flags.Func("drain-connections", "`DURATION` after the ramp, at most 1h, when connections to these endpoints end (default never)", func(text string) (err error) {
+		spec.DrainConnections = new(metav1.Duration)
+		if spec.DrainConnections.Duration, err = time.ParseDuration(text); spec.DrainConnections.Duration < 0 || spec.DrainConnections.Duration > longestDrain {
+			return errors.New("it must be from 0s to 1h")
+		}
+		return err
+	})
 	flags.Int32Var(&spec.MaxOverload, "max-overload", 50, "`PERCENT` of load that other endpoints may get on top; Services beyond it yield")
 	flags.Func("selector", "`LABELS` of the Services that move, as in kubectl get --selector (default all)", selectorFlag(&spec.Services.Selector))
 	flags.Func("namespace-selector", "`LABELS` of the namespaces of these Services (default all)", selectorFlag(&spec.Services.NamespaceSelector))

@@ -172,13 +172,15 @@ func TestShift(t *testing.T) {
 			"\nhints: stored on 12 of 40 slices; groups: stored in 0 of 0 groups; 12 Services move, 1 Service yields, 2 Services stay\nhints: stored on 40 of 40 slices",
 			"The shift is in force until 2000-01-01 01:00:00 UTC. To see it: vicinity shift status zone-a. To go back: vicinity shift back zone-a\n",
 		}, true},
-		{"as JSON", args + " -o json", []func(*v1alpha1.ZoneShift){shiftStored(40)}, 0, []string{"\n}\nhints: stored on 40 of 40 slices"}, true},
+		{"as JSON", args + " --drain-connections 5m -o json", []func(*v1alpha1.ZoneShift){shiftStored(40)}, 0, []string{"\n}\nhints: stored on 40 of 40 slices"}, true},
 		{"refused meanwhile", args, []func(*v1alpha1.ZoneShift){shiftUnread, shiftRefused}, 1, []string{"the shift is refused, so no endpoint leaves: spec.from: node node-a1"}, false},
 		{"no controller", args, nil, 1, []string{"no controller has accepted ZoneShift zone-a within 30s", "kubectl vicinity doctor"}, true},
 		{"without a terminal", strings.TrimSuffix(args, " --yes"), nil, 2, []string{"standard input is no terminal", "--yes"}, false},
 		{"without a reason", "zone-a --for 1h --yes", nil, 2, []string{"--reason is missing"}, false},
 		{"too long", "zone-a --for 73h --reason why --yes", nil, 2, []string{"--for 73h is not allowed"}, false},
 		{"no load", args + " --max-overload 0", nil, 2, []string{"--max-overload 0 is not allowed"}, false},
+		{"a long drain", args + " --drain-connections 61m", nil, 2, []string{"--drain-connections", "must be from 0s to 1h"}, false},
+		{"a drain after the end", args + " --drain-connections 59m", nil, 2, []string{"--drain-connections 59m ends no connection"}, false},
 		{"a wrong selector", args + " --selector a=b=c", nil, 2, []string{"--selector"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -191,7 +193,12 @@ func TestShift(t *testing.T) {
 						t.Errorf("it does not say %q", text)
 					}
 				}
-				_, err := c.dynamic.Tracker().Get(v1alpha1.GroupVersion.WithResource(shiftResource), "", "zone-a")
+				stored, err := c.dynamic.Tracker().Get(v1alpha1.GroupVersion.WithResource(shiftResource), "", "zone-a")
+				if drains := strings.Contains(test.args, "--drain-connections 5m"); err == nil && drains {
+					if text, _, _ := unstructured.NestedString(stored.(*unstructured.Unstructured).Object, "spec", "drainConnections"); text != "5m0s" {
+						t.Errorf("spec.drainConnections is %q", text)
+					}
+				}
 				if code != test.code || test.stays != (err == nil) {
 					t.Errorf("exit code %d, stored: %v\n%s%s", code, err, stdout, stderr)
 				}

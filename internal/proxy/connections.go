@@ -23,7 +23,7 @@ type memory interface {
 	Forget(ruleset.Family, []ruleset.Forget) error
 }
 
-// cleaner deletes tracked connections and remembered clients of removed endpoints from the kernel. That may take long, so
+// cleaner deletes tracked connections of removed or drained endpoints, and remembered clients, from the kernel. That may take long, so
 // it runs beside the programmer. It retries after failures: packets of the connections that are left get no answer.
 type cleaner struct {
 	tracker tracker
@@ -91,7 +91,7 @@ func (c *cleaner) disconnect(stale []ruleset.Stale) {
 	c.request(func() bool {
 		isDue := false
 		for _, one := range stale {
-			if one.Front.Protocol == ruleset.UDP {
+			if one.Drained || one.Front.Protocol == ruleset.UDP {
 				c.stale[one], isDue = true, true
 				continue
 			}
@@ -258,17 +258,32 @@ func (c *cleaner) reconcileAll(ctx context.Context, live map[ruleset.Front][]net
 }
 
 func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]bool) bool {
-	if len(stale) == 0 {
-		return true
-	}
-	list := make([]ruleset.Stale, 0, len(stale))
+	var removed, drained []ruleset.Stale
 	for one := range stale {
-		list = append(list, one)
+		if one.Drained {
+			drained = append(drained, one)
+		} else {
+			removed = append(removed, one)
+		}
 	}
+	ended, doneDrained := c.deleteConnections(ctx, drained)
+	if ended > 0 {
+		c.metrics.drained.Add(float64(ended))
+		c.log.Info("Ended connections to drained endpoints", "ended", ended)
+	}
+	deleted, done := c.deleteConnections(ctx, removed)
+	if deleted > 0 {
+		c.log.V(1).Info("Deleted connections to removed endpoints", "deleted", deleted)
+	}
+	return doneDrained && done
+}
+
+// deleteConnections deletes connections, and returns their number. Those of a failure are deleted later.
+func (c *cleaner) deleteConnections(ctx context.Context, list []ruleset.Stale) (deleted int, done bool) {
 	if list = c.stillStale(list); len(list) == 0 {
-		return true
+		return 0, true
 	}
-	n, err := c.tracker.Delete(ctx, list)
+	deleted, err := c.tracker.Delete(ctx, list)
 	if err != nil {
 		c.mu.Lock()
 		for _, one := range list {
@@ -276,17 +291,15 @@ func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]
 		}
 		c.mu.Unlock()
 		if ctx.Err() != nil {
-			return true
+			return deleted, true
 		}
 	}
 	c.metrics.deleted.WithLabelValues(resultOf(err)).Inc()
-	if err == nil {
-		c.log.V(1).Info("Deleted connections to removed endpoints", "deleted", n)
-		return true
+	if err != nil {
+		c.metrics.failed(stepTrack)
+		c.log.Error(err, "Cannot delete all connections to removed or drained endpoints", "deleted", deleted)
 	}
-	c.metrics.failed(stepTrack)
-	c.log.Error(err, "Cannot delete all connections to removed endpoints", "deleted", n)
-	return false
+	return deleted, err == nil
 }
 
 func (c *cleaner) cleanClients(ctx context.Context, clients map[remembered]ruleset.Forget, began time.Time) bool {

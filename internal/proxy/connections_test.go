@@ -81,6 +81,24 @@ func TestDelayedConnections(t *testing.T) {
 	})
 }
 
+// Connections to drained endpoints are deleted at once, and counted.
+func TestDrainedConnectionsAreCounted(t *testing.T) {
+	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(nil, func(string) int { return 0 }), logr.Discard())
+	c.clock = clocktesting.NewFakeClock(start)
+	front := ruleset.Front{Protocol: ruleset.TCP, Port: 80}
+	removed, drained := ruleset.Stale{Front: front}, ruleset.Stale{Front: front, Drained: true}
+	c.disconnect([]ruleset.Stale{removed, drained})
+	c.clean(t.Context())
+	if want := map[ruleset.Stale]int{drained: 1}; !maps.Equal(tracker.deleted, want) {
+		t.Errorf("deleted are %v, want %v", tracker.deleted, want)
+	}
+	c.finish(t.Context())
+	if n := testutil.ToFloat64(c.metrics.drained); n != 1 || tracker.deleted[removed] != 1 {
+		t.Errorf("%g connections are counted, and %v deleted", n, tracker.deleted)
+	}
+}
+
 // Very many delayed connections are deleted at once: they take memory.
 func TestManyDelayedConnectionsDoNotWait(t *testing.T) {
 	now := clocktesting.NewFakeClock(start)

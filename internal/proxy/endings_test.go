@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
@@ -86,5 +87,24 @@ func TestServicesOfLocalPolicyAreHandedOverOnAllNodes(t *testing.T) {
 		if !w.kernel.leads("10.1.1.1") {
 			t.Errorf("%s: the Service is not served", step.name)
 		}
+	}
+}
+
+// Connections end to an endpoint of another zone that this node does not see any more, and again after a restart.
+func TestConnectionsToDrainedEndpointsEnd(t *testing.T) {
+	w := newWorld(t)
+	drained := aGroup("web", "web-d")
+	drained.Spec.Endpoints, drained.Spec.Drained = nil, []string{"10.1.1.9"}
+	objects := []metav1.Object{aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1")}
+	w.put(objects...)
+	w.run(time.Second)
+	for _, when := range []string{"drained", "restarted"} {
+		w.stale = nil
+		w.put(append(objects, drained)...)
+		w.run(time.Second)
+		if len(w.stale) == 0 || !w.stale[0].Drained || w.stale[0].Target.Addr().String() != "10.1.1.9" {
+			t.Errorf("%s: connections that end are %v", when, w.stale)
+		}
+		w.restart()
 	}
 }

@@ -41,6 +41,7 @@ type metrics struct {
 	foreign     *prometheus.CounterVec
 	rewrites    *prometheus.CounterVec
 	deleted     *prometheus.CounterVec
+	drained     prometheus.Counter
 	received    *prometheus.CounterVec
 	probes      *prometheus.CounterVec
 
@@ -87,11 +88,14 @@ func newMetrics(registry prometheus.Registerer, count func(resource string) int)
 			Name: "vicinity_proxy_transaction_changes", Help: "Changes of rules and elements in one kernel transaction.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 10),
 		}, []string{"family"}),
-		results:     counter("transactions_total", "Kernel transactions, by result.", "family", "result"),
-		failures:    counter("failures_total", "Failures that did not hold up programming, by step.", "step"),
-		foreign:     counter("foreign_changes_total", "Times that the proxy repaired rules that another program had changed.", "family"),
-		rewrites:    counter("rewrites_total", "Times that all rules were replaced because they could not be read or repaired.", "family"),
-		deleted:     counter("connection_cleanups_total", "Cleanups of tracked connections to removed endpoints, by result.", "result"),
+		results:  counter("transactions_total", "Kernel transactions, by result.", "family", "result"),
+		failures: counter("failures_total", "Failures that did not hold up programming, by step.", "step"),
+		foreign:  counter("foreign_changes_total", "Times that the proxy repaired rules that another program had changed.", "family"),
+		rewrites: counter("rewrites_total", "Times that all rules were replaced because they could not be read or repaired.", "family"),
+		deleted:  counter("connection_cleanups_total", "Cleanups of tracked connections to removed or drained endpoints, by result.", "result"),
+		drained: factory.NewCounter(prometheus.CounterOpts{
+			Name: "vicinity_proxy_drained_connections_total", Help: "Connections that ended because their endpoints are in the domain of a ZoneShift.",
+		}),
 		received:    counter("received_bytes_total", "Bytes that lists and watches received, by resource.", "resource"),
 		probes:      counter("probes_total", "Probes of whether packets of the node pass the rules, by result.", "family", "result"),
 		services:    gauge("services", "Services that the rules serve."),

@@ -27,6 +27,12 @@ func Groups(in Input, d Decision, at GroupState) groups.Changes {
 		Service: in.Service, Slices: intent.ProxySlices(in.Service, in.Slices), Groups: in.Groups, Cluster: in.Cluster, Intent: d.Request.Intent,
 		Size: in.Settings.GroupSize, Grace: in.Settings.ShrinkGrace, Now: at.Now, HandOver: at.HandOver,
 	}
+	if d.Shifting.Moves && !intent.IsHeadless(in.Service) {
+		of.IsDrained = func(e *v1alpha1.GroupEndpoint) bool {
+			s := in.shiftOf(e.Node, e.Zone)
+			return s != nil && s.Drained
+		}
+	}
 	for i := range d.Families {
 		f := &d.Families[i]
 		plan := groups.Plan{Family: f.Family, Region: f.Region, Plan: f.Plan, Assigned: f.Assigned}

@@ -200,6 +200,9 @@ func (w *groupWorld) text() string {
 		if len(g.Spec.Tiers) > 0 {
 			fmt.Fprintf(&b, " tiers %s", strings.Join(g.Spec.Tiers, ","))
 		}
+		for _, address := range g.Spec.Drained {
+			b.WriteString(" drained " + address)
+		}
 		if len(g.Spec.Ports) > 1 {
 			b.WriteString(" odd")
 		}

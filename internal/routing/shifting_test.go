@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/routing/stock"
@@ -217,5 +218,42 @@ func TestGroupsOfAShift(t *testing.T) {
 		if weights["a"] != test.want {
 			t.Errorf("weight %g: zone a has the consumers %q, want %q; all: %v", test.weight, weights["a"], test.want, maps.Clone(weights))
 		}
+	}
+}
+
+// Groups that all zones see name the endpoints whose connections end, whether ready or not, as long as the shift lasts.
+func TestGroupsOfADrain(t *testing.T) {
+	w := groupedWorld(t, threeZones, slicesOf("a a! b b c c"), sameZone, v1alpha1.Prefer)
+	settled := func(shifts ...shift.Shift) {
+		w.in.Shifts = shifts
+		w.settle(w.decide(), GroupState{HandOver: true})
+	}
+	out := shiftOfZone("a")[0]
+	settled(out)
+	before := strings.Split(strings.TrimSpace(w.text()), "\n")
+	for i, line := range before {
+		_, before[i], _ = strings.Cut(line, " ")
+	}
+	out.Drained = true
+	settled(out)
+	w.expectGroups(t, append(slices.Clone(before), "IPv4 -> drained 10.1.0.1 drained 10.1.0.2")...)
+	w.in.Slices = slicesOf("a! a b b c c a")
+	settled(out)
+	if text := w.text(); !strings.Contains(text, "IPv4 -> drained 10.1.0.1 drained 10.1.0.2 drained 10.1.0.7\n") {
+		t.Errorf("with another endpoint:\n%s", text)
+	}
+	w.in.Slices = slicesOf(strings.Repeat("a ", groups.MaxSize+1) + strings.Repeat("b ", 3*groups.MaxSize))
+	settled(out)
+	if drained := strings.Count(w.text(), " drained "); drained != groups.MaxSize+1 {
+		t.Errorf("%d endpoints are drained:\n%s", drained, w.text())
+	}
+	settled()
+	if text := w.text(); strings.Contains(text, "drained") {
+		t.Errorf("after the shift:\n%s", text)
+	}
+	out.MaxOverload = 1
+	settled(out)
+	if text := w.text(); strings.Contains(text, "drained") {
+		t.Errorf("a Service that yields:\n%s", text)
 	}
 }

@@ -28,6 +28,8 @@ type Shift struct {
 	MaxOverload int
 	// Weight is the share of their connections that the domain's endpoints still get from vicinity-proxy: from 0 to 1.
 	Weight float64
+	// Drained says that connections to the domain's endpoints end. vicinity-proxy does that.
+	Drained bool
 	// Returning says that the time is over. Only vicinity-proxy still ramps its endpoints up.
 	Returning bool
 }
@@ -47,11 +49,18 @@ func Of(zs *v1alpha1.ZoneShift, now time.Time) (s *Shift, lasts time.Duration) {
 	begun := Begun(zs)
 	s = &begun
 	ramp, until := rampOf(zs), Until(zs)
-	down, toDown := progress(now.Sub(accepted.LastTransitionTime.Time), ramp)
+	passed := now.Sub(accepted.LastTransitionTime.Time)
+	down, toDown := progress(passed, ramp)
 	if left := until.Sub(now); left > 0 {
 		s.Weight, lasts = 1-down, left
 		if toDown > 0 {
 			lasts = min(lasts, toDown)
+		}
+		if drain := zs.Spec.DrainConnections; drain != nil {
+			toDrain := ramp + drain.Duration - passed
+			if s.Drained = toDrain <= 0; !s.Drained {
+				lasts = min(lasts, toDrain)
+			}
 		}
 		return s, lasts
 	}

@@ -57,6 +57,28 @@ func TestRamp(t *testing.T) {
 	}
 }
 
+// Connections end after the ramp and the time that they have, and not once endpoints return.
+func TestDrain(t *testing.T) {
+	for _, test := range []struct {
+		at, drain time.Duration
+		want      string // whether it is drained, and how long that lasts
+	}{
+		{64 * time.Second, 5 * time.Minute, "false 6s"},
+		{70 * time.Second, 5 * time.Minute, "false 5m0s"},
+		{6*time.Minute + 9*time.Second, 5 * time.Minute, "false 1s"},
+		{6*time.Minute + 10*time.Second, 5 * time.Minute, "true 53m50s"},
+		{70 * time.Second, 0, "true 58m50s"},
+		{30 * time.Minute, time.Hour, "false 30m0s"},
+		{time.Hour, 0, "false 6s"},
+	} {
+		spec := v1alpha1.ZoneShiftSpec{Ramp: &metav1.Duration{Duration: time.Minute}, DrainConnections: &metav1.Duration{Duration: test.drain}}
+		s, lasts := Of(accepted(spec), start.Add(test.at))
+		if got := fmt.Sprintf("%t %s", s.Drained, lasts); got != test.want {
+			t.Errorf("after %s with %s: %s, want %s", test.at, test.drain, got, test.want)
+		}
+	}
+}
+
 func TestSelects(t *testing.T) {
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	shop := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "shop"}}
@@ -100,7 +122,7 @@ func TestFor(t *testing.T) {
 // No spec makes the readers panic.
 func FuzzShift(f *testing.F) {
 	for _, spec := range []string{
-		`{"from":{"key":"topology.kubernetes.io/zone","value":"a"},"for":"1h","ramp":"1m","maxOverload":50,"reason":"test"}`,
+		`{"from":{"key":"topology.kubernetes.io/zone","value":"a"},"for":"1h","ramp":"1m","drainConnections":"5m","maxOverload":50,"reason":"test"}`,
 		`{"from":{"key":"rack"},"for":"-1h","ramp":"1ns","services":{"selector":{"matchExpressions":[{"key":"","operator":"Like"}]}}}`,
 	} {
 		f.Add(spec, int64(0))

@@ -212,7 +212,7 @@ func (s share) cut(got supply, node string) supply {
 	cluster := part(got.cluster, s.of(len(got.cluster)), node)
 	got.weights = keptWeights(cluster, got.cluster, got.weights)
 	got.cluster, got.local = cluster, part(got.local, s.of(len(got.local)), node)
-	got.known = ruleset.Known{}
+	got.known = ruleset.Known{Drained: got.known.Drained}
 	return got
 }
 

@@ -129,7 +129,20 @@ func (d *grouped) supply(port portKey, n need) supply {
 		})
 	}
 	d.known(&got, d.view)
+	got.known.Drained = d.drained()
 	return got
+}
+
+// drained returns the endpoints with the chosen port whose connections end.
+func (d *grouped) drained() (targets []netip.AddrPort) {
+	for i, g := range d.groups {
+		for _, text := range g.Spec.Drained {
+			if address, ok := parseAddress(text); ok && d.ports[i] != 0 {
+				targets = append(targets, netip.AddrPortFrom(address, d.ports[i]))
+			}
+		}
+	}
+	return targets
 }
 
 // cluster finds the endpoints for traffic that may go anywhere. most is an upper bound.

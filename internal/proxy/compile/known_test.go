@@ -15,7 +15,11 @@ func knownText(t *testing.T, r Result) string {
 		t.Fatalf("not one port: %v", lines(r))
 	}
 	k := r.Families[0].Ports[0].Known
-	return "serving " + poolText(k.Serving, nil) + "; silent " + poolText(k.Silent, nil) + "; fleeting " + poolText(k.Fleeting, nil) + "; view " + k.View
+	text := "serving " + poolText(k.Serving, nil) + "; silent " + poolText(k.Silent, nil) + "; fleeting " + poolText(k.Fleeting, nil) + "; view " + k.View
+	if len(k.Drained) > 0 {
+		text += "; drained " + poolText(k.Drained, nil)
+	}
+	return text
 }
 
 // Known decides which connections may continue: those to any serving endpoint.
@@ -23,6 +27,7 @@ func TestKnown(t *testing.T) {
 	node, withoutZone := testNodeA(), testNodeA()
 	withoutZone.Zone = ""
 	inside := testService(ours, insideLocal)
+	drainedGroup := groupOf("d", "", func(g *v1alpha1.EndpointGroup) { g.Spec.Drained = []string{"10.1.0.2", "10.1.0.3", "web"} })
 	for _, test := range []struct {
 		name   string
 		node   Node
@@ -89,6 +94,16 @@ func TestKnown(t *testing.T) {
 			name: "by slices", node: node, all: true,
 			in:     Input{Slices: []*discoveryv1.EndpointSlice{sliceOf("s", "1@a1 2@b2-")}},
 			expect: "serving 2; silent ; fleeting ; view ",
+		},
+		{
+			name: "whose connections end", node: node,
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 -> a not c"), groupOf("h", "2@a2 -> local"), drainedGroup}},
+			expect: "serving 2; silent ; fleeting ; view a; drained 2 3",
+		},
+		{
+			name: "whose connections end, beside slices", node: node, all: true,
+			in:     Input{Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a1 -> a not c"), drainedGroup}, Slices: []*discoveryv1.EndpointSlice{sliceOf("s", "1@a1 2@b1")}},
+			expect: "serving 1 2; silent ; fleeting ; view ; drained 2 3",
 		},
 		{
 			name: "by slices beside groups", node: node, all: true,

@@ -187,7 +187,7 @@ func (c *compiler) family(h *half, left *room) Family {
 		got := h.known.supply(port.portKey, n)
 		if h.whole != nil {
 			all := h.whole.supply(port.portKey, n)
-			got.known = ruleset.Known{Serving: slices.Concat(got.known.Serving, all.cluster, all.local, all.known.Serving)}
+			got.known = ruleset.Known{Serving: slices.Concat(got.known.Serving, all.cluster, all.local, all.known.Serving), Drained: got.known.Drained}
 			if h.partial && n.lacks(got) {
 				got, instead = all, true
 			}

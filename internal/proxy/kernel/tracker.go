@@ -39,7 +39,7 @@ type Tracker struct {
 
 // TrackerOptions are the options of a Tracker.
 type TrackerOptions struct {
-	// TCP also deletes answered connections of TCP and SCTP, whose ends would notice the removed endpoint themselves.
+	// TCP also deletes answered connections of TCP and SCTP to removed endpoints, whose ends would notice that themselves.
 	// Without it only unanswered ones are deleted: nothing is lost with them, and for two minutes a new connection from the
 	// same port would be taken for one of them.
 	TCP bool
@@ -68,14 +68,13 @@ func (t *Tracker) Delete(ctx context.Context, stale []ruleset.Stale) (int, error
 	for _, one := range stale {
 		all[one] = true
 		n := networkOf(one.Front)
+		n.drained = one.Drained
 		if fronts[n] == nil {
 			fronts[n] = make(map[netip.AddrPort]bool)
 		}
 		fronts[n][netip.AddrPortFrom(one.Front.Address, one.Front.Port)] = true
 	}
-	return t.deleteAll(ctx, fronts, func(front ruleset.Front, target netip.AddrPort) bool {
-		return all[ruleset.Stale{Front: front, Target: target}]
-	})
+	return t.deleteAll(ctx, fronts, func(one ruleset.Stale) bool { return all[one] })
 }
 
 // Reconcile deletes all UDP connections whose target is not among the sorted targets of their front. It returns the number.
@@ -84,9 +83,9 @@ func (t *Tracker) Reconcile(ctx context.Context, live map[ruleset.Front][]netip.
 	for front := range live {
 		networks[networkOf(front)] = nil
 	}
-	return t.deleteAll(ctx, networks, func(front ruleset.Front, target netip.AddrPort) bool {
-		targets, ours := live[front]
-		_, lives := slices.BinarySearchFunc(targets, target, netip.AddrPort.Compare)
+	return t.deleteAll(ctx, networks, func(one ruleset.Stale) bool {
+		targets, ours := live[one.Front]
+		_, lives := slices.BinarySearchFunc(targets, one.Target, netip.AddrPort.Compare)
 		return ours && !lives
 	})
 }
@@ -114,17 +113,18 @@ func (t *Tracker) deleteAll(ctx context.Context, networks map[network]map[netip.
 	return deleted, errors.Join(errs...)
 }
 
-// staleFunc reports whether connections from a front to a target are stale.
-type staleFunc func(front ruleset.Front, target netip.AddrPort) bool
+// staleFunc reports whether connections are stale.
+type staleFunc func(ruleset.Stale) bool
 
-// network selects connections.
+// network selects connections: with drained, those to drained endpoints.
 type network struct {
 	family   ruleset.Family
 	protocol ruleset.Protocol
+	drained  bool
 }
 
 func networkOf(front ruleset.Front) network {
-	return network{ruleset.FamilyOf(front.Address), front.Protocol}
+	return network{family: ruleset.FamilyOf(front.Address), protocol: front.Protocol}
 }
 
 // delete deletes the stale connections of a front, or of all fronts if it is invalid.
@@ -153,7 +153,7 @@ func (t *Tracker) find(n network, front netip.AddrPort, isStale staleFunc) ([]st
 	m.Reset()
 	m.Begin(netlink.TrackGet, unix.NLM_F_DUMP, familyNumber(n.family), 0)
 	filter(m, n, front)
-	unanswered := n.protocol != ruleset.UDP && !t.options.TCP
+	unanswered := n.protocol != ruleset.UDP && !t.options.TCP && !n.drained
 	if unanswered {
 		// A kernel without the mask also lists answered connections.
 		m.Number32(netlink.TrackStatus, 0)
@@ -168,7 +168,8 @@ func (t *Tracker) find(n network, front netip.AddrPort, isStale staleFunc) ([]st
 		original := netlink.ReadTuple(netlink.Attribute(content, netlink.TrackOriginal))
 		reply := netlink.ReadTuple(netlink.Attribute(content, netlink.TrackReply))
 		front := ruleset.Front{Address: original.Destination, Protocol: ruleset.Protocol(original.Protocol), Port: original.DestinationPort}
-		if front.Protocol == n.protocol && isStale(front, netip.AddrPortFrom(reply.Source, reply.SourcePort)) {
+		one := ruleset.Stale{Front: front, Target: netip.AddrPortFrom(reply.Source, reply.SourcePort), Drained: n.drained}
+		if front.Protocol == n.protocol && isStale(one) {
 			found = append(found, deletion(content))
 		}
 	})

@@ -1,10 +1,14 @@
 package kernel_test
 
 import (
+	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -122,6 +126,83 @@ func TestTCPConnectionsAreDeletedOnRequest(t *testing.T) {
 		done := stage(t, w.conn, table, with(2))
 		forget(t, w.node.track(t, kernel.TrackerOptions{}), done.Stale, 0)
 		forget(t, w.node.track(t, kernel.TrackerOptions{TCP: true}), done.Stale, 1)
+	})
+}
+
+// When an endpoint is drained, connections of the Service to it are reset, from pods and from outside. Those of another
+// Service to the same endpoint go on.
+func TestDrainedConnectionsAreReset(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
+		tracker := w.node.track(t, kernel.TrackerOptions{})
+		echo := func(n int) netip.AddrPort {
+			at := netip.AddrPortFrom(w.endpoint(n).Addr(), 7)
+			listener := w.endpoints.listen(t, at)
+			go func() {
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					go func() {
+						_, _ = io.Copy(conn, conn)
+						_ = conn.Close()
+					}()
+				}
+			}()
+			return at
+		}
+		drained, outside := echo(1), echo(2)
+		inner, outer, other := w.front(1, 80), w.front(2, 80), w.front(3, 80)
+		outer.ClusterIP, outer.Masquerade = false, true
+		with := func(target netip.AddrPort, known ruleset.Known) ruleset.ServicePort {
+			return ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{inner, outer}, Cluster: []netip.AddrPort{target}, Known: known}
+		}
+		stage(t, w.conn, table, with(drained, ruleset.Known{}),
+			ruleset.ServicePort{Name: "a/c:", Fronts: []ruleset.FrontEnd{other}, Cluster: []netip.AddrPort{drained}})
+		open := func(from netip.Addr, front ruleset.FrontEnd) net.Conn {
+			d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Timeout: answerTimeout}
+			conn, err := w.client.dial(d, "tcp", to(front))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			return conn
+		}
+		echoes := func(conn net.Conn) error {
+			if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+				return err
+			}
+			if _, err := conn.Write([]byte("?")); err != nil {
+				return err
+			}
+			_, err := io.ReadFull(conn, make([]byte, 1))
+			return err
+		}
+		conns := []net.Conn{open(w.pod, inner), open(w.stranger, outer), open(w.pod, other)}
+		wantAll := func() {
+			t.Helper()
+			for _, conn := range conns {
+				if err := echoes(conn); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		wantAll()
+		known := ruleset.Known{Serving: []netip.AddrPort{drained}}
+		forget(t, tracker, stage(t, w.conn, table, with(outside, known)).Stale, 0)
+		wantAll()
+
+		known.Drained = known.Serving
+		done := stage(t, w.conn, table, with(outside, known))
+		forget(t, tracker, done.Stale, 2)
+		for _, conn := range conns[:2] {
+			if err := echoes(conn); !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("from %s: %v, want a reset", conn.LocalAddr(), err)
+			}
+		}
+		forget(t, tracker, done.Stale, 0)
+		conns = []net.Conn{open(w.pod, inner), open(w.stranger, outer), conns[2]}
+		wantAll()
 	})
 }
 

@@ -38,7 +38,7 @@ func TestAdoptKeepsSlots(t *testing.T) {
 	c := other.Commit(start)
 	expectLines(t, describe(c.Transaction),
 		"delete from slots: 10.96.0.10 . udp . 53 . 1", "add to slots: 10.96.0.10 . udp . 53 . 1 : 10.1.0.3 . 8080")
-	if want := []Stale{{dns, targets("1")[0]}}; !slices.Equal(c.Stale, want) {
+	if want := []Stale{{Front: dns, Target: targets("1")[0]}}; !slices.Equal(c.Stale, want) {
 		t.Errorf("stale are %v, want %v", c.Stale, want)
 	}
 }

@@ -436,7 +436,7 @@ func (m *machine) lookAtPacket(t *rapid.T, p packet) {
 // lookAtConnections finds connections that continue though they must end, and the reverse.
 func (m *machine) lookAtConnections(t *rapid.T, stale []Stale) {
 	for c := range m.connections {
-		ended := slices.Contains(stale, Stale{c.packet.front, c.target})
+		ended := slices.Contains(stale, Stale{Front: c.packet.front, Target: c.target})
 		if want, certain := m.mayNotGoOn(c); ended != want && (certain || ended && !want && m.serves(c)) {
 			t.Fatalf("the connection of %v to %s has ended: %t, want %t", c.packet, c.target, ended, want)
 		}

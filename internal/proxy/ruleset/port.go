@@ -42,6 +42,10 @@ func newPort(config Config, sp ServicePort) (*port, error) {
 		Serving: distinct(sp.Known.Serving), Silent: distinct(sp.Known.Silent),
 		View: sp.Known.View, Fleeting: distinct(sp.Known.Fleeting),
 	}
+	if used := distinct(p.pools[0], p.pools[1]); len(sp.Known.Drained) > 0 && len(used) > 0 {
+		p.known.Drained = subtract(distinct(sp.Known.Drained), used)
+		p.known.Serving = subtract(p.known.Serving, p.known.Drained)
+	}
 	return p, left.err()
 }
 

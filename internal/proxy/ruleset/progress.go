@@ -43,6 +43,7 @@ func shareEndpoints(sp, before *ServicePort) {
 		{&sp.Known.Serving, &before.Known.Serving},
 		{&sp.Known.Silent, &before.Known.Silent},
 		{&sp.Known.Fleeting, &before.Known.Fleeting},
+		{&sp.Known.Drained, &before.Known.Drained},
 	} {
 		if len(*one.list) > 0 && slices.Equal(*one.list, *one.known) {
 			*one.list = *one.known

@@ -24,6 +24,7 @@ type revision struct {
 	removals, adds    [setCount][]Element
 
 	ended        map[*port][]netip.AddrPort // endpoints whose connections must end
+	drained      map[*port][]netip.AddrPort // endpoints whose connections must end although they serve
 	unseen       []Stale                    // requested by an earlier Commit that the kernel may have refused
 	stale        []Stale
 	untranslated []Stale
@@ -44,7 +45,7 @@ type frontRevision struct {
 }
 
 func newRevision(t *Table, now time.Time) *revision {
-	return &revision{Table: t, now: now, seen: make(map[Front]int), addresses: make(map[netip.Addr]bool), ended: make(map[*port][]netip.AddrPort)}
+	return &revision{Table: t, now: now, seen: make(map[Front]int), addresses: make(map[netip.Addr]bool), ended: make(map[*port][]netip.AddrPort), drained: make(map[*port][]netip.AddrPort)}
 }
 
 // commit updates the table and returns the changes.
@@ -155,6 +156,7 @@ func (r *revision) revisePorts() {
 				change.new.pools[pool] = change.new.shapes[pool].arrange(r.before(change, pool), targets)
 			}
 			r.findEnded(change)
+			r.findDrained(change)
 			r.claims.add(change.new)
 			r.ports[name] = change.new
 		}

@@ -67,6 +67,18 @@ func (r *revision) findEnded(change portRevision) {
 	}
 }
 
+// findDrained finds the endpoints of a port that are newly drained. A new table counts all: an earlier process may have ended
+// before its connections did.
+func (r *revision) findDrained(change portRevision) {
+	drained := change.new.known.Drained
+	if change.old != nil {
+		drained = subtract(drained, change.old.known.Drained)
+	}
+	if len(drained) > 0 {
+		r.drained[change.new] = drained
+	}
+}
+
 func (p *port) sameEndpoints(other *port) bool {
 	return slices.Equal(p.pools[0], other.pools[0]) && slices.Equal(p.pools[1], other.pools[1]) &&
 		p.known.View == other.known.View && slices.Equal(p.known.Serving, other.known.Serving) &&
@@ -90,8 +102,12 @@ func (r *revision) findStale(f frontRevision, wanted *entry) {
 			ended = subtract(slices.Concat(f.old.slots[:]...), alive)
 		}
 	}
-	for _, target := range ended {
+	drained := r.drained[winner.port]
+	for _, target := range subtract(ended, drained) {
 		r.stale = append(r.stale, Stale{Front: f.front, Target: target})
+	}
+	for _, target := range drained {
+		r.stale = append(r.stale, Stale{Front: f.front, Target: target, Drained: true})
 	}
 }
 

@@ -31,29 +31,29 @@ func TestStale(t *testing.T) {
 		{"nothing changes", port(PoolCluster, "12", ""), port(PoolCluster, "12", ""), nil},
 		{"an endpoint comes", port(PoolCluster, "12", ""), port(PoolCluster, "123", ""), nil},
 		{"another weighs more", port(PoolCluster, "1112", ""), port(PoolCluster, "1222", ""), nil},
-		{"an endpoint goes", port(PoolCluster, "1212", ""), port(PoolCluster, "2", ""), []Stale{{dns, one("1")}}},
-		{"all are others", port(PoolCluster, "12", ""), port(PoolCluster, "34", ""), []Stale{{dns, one("1")}, {dns, one("2")}}},
+		{"an endpoint goes", port(PoolCluster, "1212", ""), port(PoolCluster, "2", ""), []Stale{{Front: dns, Target: one("1")}}},
+		{"all are others", port(PoolCluster, "12", ""), port(PoolCluster, "34", ""), []Stale{{Front: dns, Target: one("1")}, {Front: dns, Target: one("2")}}},
 		{"all go", port(PoolCluster, "12", ""), port(PoolCluster, "", ""), nil},
-		{"the first comes", port(PoolCluster, "", ""), port(PoolCluster, "12", ""), []Stale{{dns, own}}},
+		{"the first comes", port(PoolCluster, "", ""), port(PoolCluster, "12", ""), []Stale{{Front: dns, Target: own}}},
 		{"there are none", port(PoolCluster, "", ""), port(PoolLocal, "", ""), nil},
-		{"the front is new", gone, port(PoolCluster, "1", ""), []Stale{{dns, own}}},
+		{"the front is new", gone, port(PoolCluster, "1", ""), []Stale{{Front: dns, Target: own}}},
 		{"the front goes", port(PoolCluster, "1", ""), gone, nil},
 		{"a front without endpoints goes", port(PoolCluster, "", ""), gone, nil},
-		{"one goes that the front does not use", port(PoolCluster, "1", "2"), port(PoolCluster, "1", ""), []Stale{{dns, one("2")}}},
+		{"one goes that the front does not use", port(PoolCluster, "1", "2"), port(PoolCluster, "1", ""), []Stale{{Front: dns, Target: one("2")}}},
 		{"the pool is another", port(PoolCluster, "12", "1"), port(PoolLocal, "12", "1"), nil},
 		{"one of two pools loses what the other keeps", port(PoolSplit, "12", "1"), port(PoolSplit, "2", "1"), nil},
-		{"both pools lose it", port(PoolSplit, "12", "1"), port(PoolSplit, "2", "2"), []Stale{{dns, one("1")}}},
-		{"the second pool gets its first", port(PoolSplit, "2", ""), port(PoolSplit, "12", "1"), []Stale{{dns, own}}},
-		{"one pool gets its first and the other loses its last", port(PoolSplit, "1", ""), port(PoolSplit, "", "1"), []Stale{{dns, own}}},
-		{"one of two pools loses its last", port(PoolSplit, "12", "3"), port(PoolSplit, "12", ""), []Stale{{dns, one("3")}}},
+		{"both pools lose it", port(PoolSplit, "12", "1"), port(PoolSplit, "2", "2"), []Stale{{Front: dns, Target: one("1")}}},
+		{"the second pool gets its first", port(PoolSplit, "2", ""), port(PoolSplit, "12", "1"), []Stale{{Front: dns, Target: own}}},
+		{"one pool gets its first and the other loses its last", port(PoolSplit, "1", ""), port(PoolSplit, "", "1"), []Stale{{Front: dns, Target: own}}},
+		{"one of two pools loses its last", port(PoolSplit, "12", "3"), port(PoolSplit, "12", ""), []Stale{{Front: dns, Target: one("3")}}},
 		{"it serves and takes nothing new", knows("12", "", "", "", ""), knows("2", "", "1", "", ""), nil},
-		{"what took nothing new ends", knows("2", "", "1", "", ""), knows("2", "", "", "", ""), []Stale{{dns, one("1")}}},
-		{"it is silent", knows("12", "", "", "", ""), knows("2", "", "", "1", ""), []Stale{{dns, one("1")}}},
+		{"what took nothing new ends", knows("2", "", "1", "", ""), knows("2", "", "", "", ""), []Stale{{Front: dns, Target: one("1")}}},
+		{"it is silent", knows("12", "", "", "", ""), knows("2", "", "", "1", ""), []Stale{{Front: dns, Target: one("1")}}},
 		{"it goes out of view", knows("12", "a", "", "", "1"), knows("2", "a", "", "", ""), nil},
-		{"it is silent before that", knows("12", "a", "", "", "1"), knows("2", "a", "", "1", ""), []Stale{{dns, one("1")}}},
-		{"it could not go out of view", knows("12", "a", "", "", ""), knows("2", "a", "", "", ""), []Stale{{dns, one("1")}}},
+		{"it is silent before that", knows("12", "a", "", "", "1"), knows("2", "a", "", "1", ""), []Stale{{Front: dns, Target: one("1")}}},
+		{"it could not go out of view", knows("12", "a", "", "", ""), knows("2", "a", "", "", ""), []Stale{{Front: dns, Target: one("1")}}},
 		{"the view is another", knows("12", "a", "", "", ""), knows("2", "b", "", "", ""), nil},
-		{"the view is whole now", knows("12", "a", "", "", "12"), knows("2", "", "", "", ""), []Stale{{dns, one("1")}}},
+		{"the view is whole now", knows("12", "a", "", "", "12"), knows("2", "", "", "", ""), []Stale{{Front: dns, Target: one("1")}}},
 		{"all are silent", knows("12", "a", "", "", ""), knows("", "a", "", "12", ""), nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -74,10 +74,10 @@ func TestStaleWhenOthersServe(t *testing.T) {
 		cluster, silent string
 		want            []Stale
 	}{
-		{"12", "", []Stale{{dns, dns.own()}}},
+		{"12", "", []Stale{{Front: dns, Target: dns.own()}}},
 		{"", "1", nil},
 		{"", "", nil},
-		{"3", "", []Stale{{dns, dns.own()}, {dns, targets("1")[0]}, {dns, targets("2")[0]}}},
+		{"3", "", []Stale{{Front: dns, Target: dns.own()}, {Front: dns, Target: targets("1")[0]}, {Front: dns, Target: targets("2")[0]}}},
 	} {
 		sp := dnsPort(step.cluster)
 		sp.Known.Silent = targets(step.silent)
@@ -149,7 +149,7 @@ func TestStillStale(t *testing.T) {
 	six := Front{Address: netip.MustParseAddr("fd00::1"), Protocol: UDP, Port: 53}
 	b.program(t, start, dnsPort("1234"), ServicePort{Name: "a/gone:", Cluster: targets("2"), Fronts: []FrontEnd{{Front: elsewhere}}})
 	one := func(digit string) netip.AddrPort { return targets(digit)[0] }
-	all := []Stale{{dns, dns.own()}, {dns, one("1")}, {dns, one("2")}, {dns, one("3")}, {elsewhere, one("1")}, {six, six.own()}}
+	all := []Stale{{Front: dns, Target: dns.own()}, {Front: dns, Target: one("1")}, {Front: dns, Target: one("2")}, {Front: dns, Target: one("3")}, {Front: elsewhere, Target: one("1")}, {Front: six, Target: six.own()}}
 	for _, step := range []struct {
 		name             string
 		cluster, serving string
@@ -184,7 +184,7 @@ func TestStaleAfterARefusal(t *testing.T) {
 	b.stage(t, sp)
 	b.Commit(start) // which is not done
 	b.Adopt(b.kernel.list(IPv4))
-	if c, want := b.program(t, start), []Stale{{dns, targets("1")[0]}}; !slices.Equal(c.Stale, want) {
+	if c, want := b.program(t, start), []Stale{{Front: dns, Target: targets("1")[0]}}; !slices.Equal(c.Stale, want) {
 		t.Errorf("stale are %v, want %v", c.Stale, want)
 	}
 }

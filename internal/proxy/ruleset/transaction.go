@@ -223,6 +223,9 @@ const MostWeight = 1000
 type Known struct {
 	Serving []netip.AddrPort // endpoints that serve, perhaps in no pool
 	Silent  []netip.AddrPort // endpoints that exist and do not serve
+	// Drained has endpoints whose connections end, even if they serve. Those in a pool do not count, and none does while the
+	// pools are empty.
+	Drained []netip.AddrPort
 	// View names the part of all endpoints that the node sees, empty for all. Others may exist.
 	View string
 	// Fleeting has the endpoints of the pools and of Serving that may leave the View and still serve.
@@ -273,6 +276,8 @@ type Stale struct {
 	// Target is the ended endpoint. It is the front itself for connections that were not translated for lack of an
 	// endpoint.
 	Target netip.AddrPort
+	// Drained says that the endpoint serves, so that the ends of its connections do not notice.
+	Drained bool
 }
 
 // Forget requests the deletion of clients from a map that packets add to.

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -281,7 +282,9 @@ func TestShiftByGroups(t *testing.T) {
 	w.sync("web")
 	w.acknowledge(w.newestVersion())
 	w.settle("web")
-	w.create(aShift(w.clock.Now(), time.Minute))
+	shifted := aShift(w.clock.Now(), time.Minute)
+	shifted.Spec.DrainConnections = &metav1.Duration{Duration: 5 * time.Minute}
+	w.create(shifted)
 	w.syncShift("out")
 	step := func(after time.Duration) string {
 		w.clock.SetTime(w.clock.Now().Add(after))
@@ -310,6 +313,18 @@ func TestShiftByGroups(t *testing.T) {
 	}
 	if got := w.readyAddresses("b"); strings.Contains(got, "10.0.0.1,") || len(strings.Fields(strings.ReplaceAll(got, ",", " "))) != 4 {
 		t.Errorf("zone b still uses %s", got)
+	}
+	drained := func() (addresses []string) {
+		for _, group := range w.groups() {
+			addresses = append(addresses, group.Spec.Drained...)
+		}
+		return addresses
+	}
+	if got := drained(); len(got) > 0 {
+		t.Errorf("%v are drained early", got)
+	}
+	if got := step(5 * time.Minute); !slices.Equal(drained(), []string{"10.1.0.1"}) || !strings.HasSuffix(got, "programmed on 0 of 3 nodes") {
+		t.Errorf("%v are drained: %s", drained(), got)
 	}
 }
 

@@ -483,7 +483,11 @@ func (p *play) createOrDeleteShift() {
 	if p.deleteShift() {
 		return
 	}
-	p.create(anAcceptedShift(p.clock.Now(), rapid.SampledFrom([]time.Duration{0, 30 * time.Second}).Draw(p.t, "ramp")))
+	zs := anAcceptedShift(p.clock.Now(), rapid.SampledFrom([]time.Duration{0, 30 * time.Second}).Draw(p.t, "ramp"))
+	if rapid.Bool().Draw(p.t, "drain") {
+		zs.Spec.DrainConnections = &metav1.Duration{Duration: 10 * time.Second}
+	}
+	p.create(zs)
 }
 
 func (p *play) deleteShift() (deleted bool) {

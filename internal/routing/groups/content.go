@@ -217,7 +217,7 @@ func sameEndpoint(a, b *v1alpha1.GroupEndpoint) bool {
 func (w *want) hasContent(object *v1alpha1.EndpointGroup, c content) bool {
 	spec := &object.Spec
 	return spec.Service == c.Service && spec.AnyReady == c.AnyReady && spec.LocalOnly == c.LocalOnly &&
-		slices.Equal(spec.Tiers, c.Tiers) && slices.Equal(spec.Consumers, c.Consumers) && slices.Equal(spec.Ports, c.Ports) &&
+		slices.Equal(spec.Tiers, c.Tiers) && slices.Equal(spec.Consumers, c.Consumers) && slices.Equal(spec.Ports, c.Ports) && slices.Equal(spec.Drained, c.Drained) &&
 		maps.Equal(object.Labels, c.labels) && w.owns(object) && readMarks(object).equalWithoutEndpoints(c.marks)
 }
 

@@ -17,6 +17,9 @@
 // meanwhile an endpoint is in two groups, or a group has consumers that leave it. An annotation says which, and since
 // when, so the last plan can be read back from the groups.
 //
+// Groups without endpoints name the endpoints whose connections end. All zones see them: the groups that have these
+// endpoints are hidden from most.
+//
 // # How a step is made
 //
 // Four pure functions follow one another for each address family:
@@ -62,6 +65,8 @@ type Input struct {
 	Now   time.Time
 	// HandOver says that proxies have to acknowledge what they have programmed.
 	HandOver bool
+	// IsDrained reports whether connections to an endpoint end. It is nil if they do to none.
+	IsDrained func(*v1alpha1.GroupEndpoint) bool
 }
 
 // Plan is the plan of one address family.
@@ -110,16 +115,21 @@ func Next(in Input) Changes {
 		if !planned && !slices.Contains(in.Service.Spec.IPFamilies, family) {
 			continue
 		}
-		var existing []*v1alpha1.EndpointGroup
+		var existing, draining []*v1alpha1.EndpointGroup
 		rest = slices.DeleteFunc(rest, func(g *v1alpha1.EndpointGroup) bool {
 			if g.Spec.AddressType != family {
 				return false
 			}
-			existing = append(existing, g)
+			if len(g.Spec.Drained) > 0 {
+				draining = append(draining, g)
+			} else {
+				existing = append(existing, g)
+			}
 			return true
 		})
 		want := desired(&in, &plan)
 		changes.add(order(hold(want, match(want, existing))), want.notes)
+		changes.add(order(step{writes: want.drain(draining)}), nil)
 	}
 	// The rest is of a family that the Service no longer has.
 	changes.Delete = append(changes.Delete, rest...)
