@@ -28,6 +28,8 @@ func (w *writer) testZoneShift(t *testing.T) {
 		{of("for: 73h"), []string{"spec.for", lasts}},
 		{of("for: tomorrow"), []string{"spec.for", lasts}},
 		{of("for: 1h, ramp: 61m"), []string{"spec.ramp", "must be a duration from 0s to 1h, such as 1m"}},
+		{of("for: 1h, drainConnections: 0s"), nil},
+		{of("for: 1h, drainConnections: 2h"), []string{"spec.drainConnections", "must be a duration from 0s to 1h, such as "}},
 		{of("for: 1h, maxOverload: 0"), []string{"spec.maxOverload", "greater than or equal to 1"}},
 		{of("for: 1h, maxOverload: 10001"), []string{"spec.maxOverload", "less than or equal to 10000"}},
 		{"{for: 1h, reason: a}", []string{"spec.from: Required value"}},
