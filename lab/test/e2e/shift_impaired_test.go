@@ -15,6 +15,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
@@ -153,6 +154,8 @@ func shiftImpaired(ctx context.Context, s *scene) (figure string, err error) {
 	}
 	keptAfter := must(s.answeredInside(kept))
 	keptFor := time.Since(commanded)
+	ended, drainedAfter, err := s.drain(ctx, kept[keptConnections:])
+	check(err)
 	check(s.waitLeasesRenewed(ctx, s.shiftedZone()))
 	check(s.stayedReady(ctx, begun))
 
@@ -163,9 +166,11 @@ func shiftImpaired(ctx context.Context, s *scene) (figure string, err error) {
 	backAfter := time.Since(back)
 	must(s.waitAsBefore(ctx, before))
 	return fmt.Sprintf("p99 of kube-proxy, vicinity-proxy and a node port outside the zone: healthy %s, impaired %s; back after %s, then %s of all; %d connections then, 0 failed; "+
-		"the highest load is %.0f %% of the even share; inside p50 %s; %d of %d kept connections still end in the zone after %.0f s (%d before); all back %.1f s after the deletion",
+		"the highest load is %.0f %% of the even share; inside p50 %s; %d of %d kept connections still end in the zone after %.0f s (%d before); "+
+		"drainConnections ends the %d of vicinity-proxy after %.1f s; all back %.1f s after the deletion",
 		p99s(healthy), p99s(impaired), strings.Join(took, ", "), rounded(calm.Quantile(0.99)), sent,
-		100*highest, rounded(paid.Quantile(0.5)), keptAfter, len(kept), keptFor.Seconds(), keptBefore, backAfter.Seconds()), nil
+		100*highest, rounded(paid.Quantile(0.5)), keptAfter, len(kept), keptFor.Seconds(), keptBefore,
+		ended, drainedAfter.Seconds(), backAfter.Seconds()), nil
 }
 
 // controllersLeave replaces controllers in the shifted zone by others outside. Behind the impaired uplink their
@@ -306,6 +311,47 @@ func (s *scene) answeredInside(conns []net.Conn) (inside int, err error) {
 		}
 	}
 	return inside, nil
+}
+
+// drain ends the connections of vicinity-proxy to the zone. Others must go on.
+func (s *scene) drain(ctx context.Context, kept []net.Conn) (ended int, took time.Duration, err error) {
+	var inside []net.Conn
+	for _, conn := range kept {
+		n, err := s.answeredInside([]net.Conn{conn})
+		if err != nil {
+			return 0, 0, err
+		}
+		if n > 0 {
+			inside = append(inside, conn)
+		}
+	}
+	shifts, err := s.shifts()
+	if err != nil {
+		return 0, 0, err
+	}
+	begun := time.Now()
+	if _, err := shifts.Patch(ctx, s.namespace, types.MergePatchType, []byte(`{"spec":{"drainConnections":"0s"}}`), metav1.PatchOptions{}); err != nil {
+		return 0, 0, err
+	}
+	left := slices.Clone(inside)
+	if err := kube.Wait(ctx, "connections of vicinity-proxy to the zone to end", func(context.Context) (string, error) {
+		left = slices.DeleteFunc(left, func(conn net.Conn) bool { _, err := s.answeredInside([]net.Conn{conn}); return err != nil })
+		if len(left) > 0 {
+			return fmt.Sprintf("%d go on", len(left)), nil
+		}
+		return "", nil
+	}); err != nil {
+		return 0, 0, err
+	}
+	took = time.Since(begun)
+	for _, conn := range kept {
+		if !slices.Contains(inside, conn) {
+			if _, err := s.answeredInside([]net.Conn{conn}); err != nil {
+				return 0, 0, fmt.Errorf("a connection to another zone ended, too: %w", err)
+			}
+		}
+	}
+	return len(inside), took, nil
 }
 
 // stayedReady returns an error if a node is not ready, or was not at any time since.
