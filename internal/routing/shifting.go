@@ -208,7 +208,7 @@ func (f *FamilyDecision) keepShare(in *Input, request *routingintent.Request, in
 func KeptOut(s *shift.Shift, in *Input) (out int) {
 	for _, slice := range in.Slices {
 		for i := range slice.Endpoints {
-			if e := &slice.Endpoints[i]; s.HoldsEndpoint(e, in.Cluster) && hints.IsOut(e) {
+			if e := &slice.Endpoints[i]; hints.IsUsed(e) && s.HoldsEndpoint(e, in.Cluster) && hints.IsOut(e) {
 				out++
 			}
 		}
@@ -225,7 +225,7 @@ func KeptOut(s *shift.Shift, in *Input) (out int) {
 // GroupShare reports whether a group has endpoints of a domain, and the greatest weight that a zone gives them.
 func GroupShare(s *shift.Shift, group *v1alpha1.EndpointGroup, cluster *routingintent.Cluster) (inside bool, weight int32) {
 	inside = slices.ContainsFunc(group.Spec.Endpoints, func(e v1alpha1.GroupEndpoint) bool {
-		return s.HoldsEndpoint(&discoveryv1.Endpoint{NodeName: &e.Node, Zone: &e.Zone}, cluster)
+		return !e.NotReady && s.HoldsEndpoint(&discoveryv1.Endpoint{NodeName: &e.Node, Zone: &e.Zone}, cluster)
 	})
 	for _, consumer := range group.Spec.Consumers {
 		weight = max(weight, consumer.Weight)

@@ -137,7 +137,8 @@ func (s *pass) run(ctx context.Context, service *corev1.Service) error {
 	if d, err = s.renew(d); err != nil {
 		return err
 	}
-	if d.Delivery == allocate.DeliveryNone && d.Request.FromPolicy() == "" && !hasTraces(service) && !slices.ContainsFunc(s.in.Slices, hints.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.Pending() {
+	if d.Delivery == allocate.DeliveryNone && d.Request.FromPolicy() == "" && !hasTraces(service) && !slices.ContainsFunc(s.in.Slices, hints.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.Pending() &&
+		s.now.Sub(s.record.yielded) >= yieldFor {
 		s.forget(s.key)
 		return nil
 	}

@@ -433,7 +433,7 @@ func (s *shiftSurvey) countStored(in *routing.Input, ignored string) {
 	for _, slice := range in.Slices {
 		inside, out := 0, 0
 		for i := range slice.Endpoints {
-			if e := &slice.Endpoints[i]; own.HoldsEndpoint(e, in.Cluster) {
+			if e := &slice.Endpoints[i]; hints.IsUsed(e) && own.HoldsEndpoint(e, in.Cluster) {
 				inside++
 				if hints.IsOut(e) {
 					out++

@@ -22,6 +22,9 @@ var outHints = makeHints([]string{NoZone}, []string{NoNode})
 // IsOut reports whether an endpoint has the hints of endpoints that leave.
 func IsOut(e *discoveryv1.Endpoint) bool { return Same(e.Hints, outHints) }
 
+// IsUsed reports whether proxies may use an endpoint. The hints of others do not matter.
+func IsUsed(e *discoveryv1.Endpoint) bool { return !isLeaving(e) && len(e.Addresses) > 0 }
+
 // TakeOut changes a plan: endpoints that leave get hints for no zone. Each zone gets a remaining endpoint, because a proxy
 // uses all endpoints if none is hinted to its zone.
 func (p *Plan) TakeOut(in Input, leaves func(*discoveryv1.Endpoint) bool) {

@@ -21,9 +21,10 @@ import (
 // Cluster has the nodes of a cluster and their domains. Nodes count for the capacity of their zone if they are ready
 // and take pods of users, even if they run the control plane.
 type Cluster struct {
-	nodes   map[string]place // all, by name
-	zones   []clusterZone    // of the nodes that count, in the order of names
-	counted []countedNode    // in the order of names
+	allZones []string         // of all nodes, sorted
+	nodes    map[string]place // all, by name
+	zones    []clusterZone    // of the nodes that count, in the order of names
+	counted  []countedNode    // in the order of names
 	// regions are the regions of zones, from nodes that count or else from any.
 	regions map[string]string
 
@@ -95,6 +96,11 @@ func NewCluster(nodes []*corev1.Node) *Cluster {
 	}
 	c.Counted = len(c.counted)
 	c.proxies.sort()
+	for _, at := range c.nodes {
+		if i, found := slices.BinarySearch(c.allZones, at.zone); at.zone != "" && !found {
+			c.allZones = slices.Insert(c.allZones, i, at.zone)
+		}
+	}
 	return c
 }
 
@@ -224,17 +230,8 @@ func (c *Cluster) Labels(node string) topology.Labels {
 	return c.nodes[node].labels
 }
 
-// Zones returns the zones of all nodes, whether or not they count, sorted.
-func (c *Cluster) Zones() []string {
-	var zones []string
-	for _, at := range c.nodes {
-		if at.zone != "" {
-			zones = append(zones, at.zone)
-		}
-	}
-	slices.Sort(zones)
-	return slices.Compact(zones)
-}
+// Zones returns the zones of all nodes, whether or not they count, sorted. They must not be changed.
+func (c *Cluster) Zones() []string { return c.allZones }
 
 // RegionOf returns the region of a zone, empty if it is unknown.
 func (c *Cluster) RegionOf(zone string) string { return c.regions[zone] }
