@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,9 +68,62 @@ func (c connector) shiftCommand(s command.Streams, cmd *cobra.Command, run func(
 	return cmd
 }
 
+// shiftFlags are the flags that make a ZoneShift.
+type shiftFlags struct {
+	spec v1alpha1.ZoneShiftSpec
+	yes  bool
+}
+
+func (f *shiftFlags) add(flags *pflag.FlagSet) {
+	spec := &f.spec
+	spec.Ramp = new(metav1.Duration)
+	flags.DurationVar(&spec.For.Duration, "for", 0, "`DURATION` of the shift, from 1m to 72h")
+	flags.StringVar(&spec.Reason, "reason", "", "`TEXT` that says why, for those who find the ZoneShift")
+	flags.StringVar(&spec.From.Key, "key", topology.Zone, "`KEY` of the node label that has the value ZONE")
+	flags.DurationVar(&spec.Ramp.Duration, "ramp", time.Minute, "how long endpoints of Services that vicinity-proxy serves take to leave and to come back, at most 1h")
+	flags.Func("drain-connections", "`DURATION` after the ramp, at most 1h, when connections to these endpoints end (default never)", func(text string) (err error) {
+		spec.DrainConnections = new(metav1.Duration)
+		if spec.DrainConnections.Duration, err = time.ParseDuration(text); spec.DrainConnections.Duration < 0 || spec.DrainConnections.Duration > longestDrain {
+			return errors.New("it must be from 0s to 1h")
+		}
+		return err
+	})
+	flags.Int32Var(&spec.MaxOverload, "max-overload", 50, "`PERCENT` of load that other endpoints may get on top; Services beyond it yield")
+	flags.Func("selector", "`LABELS` of the Services that move, as in kubectl get --selector (default all)", selectorFlag(&spec.Services.Selector))
+	flags.Func("namespace-selector", "`LABELS` of the namespaces of these Services (default all)", selectorFlag(&spec.Services.NamespaceSelector))
+	flags.BoolVar(&f.yes, "yes", false, "do not ask")
+}
+
+// check checks the flags of a command that asks, or does not.
+func (f *shiftFlags) check(s command.Streams, asks bool) error {
+	switch spec := &f.spec; {
+	case spec.For.Duration < shortestShift || spec.For.Duration > longestShift:
+		return fmt.Errorf("--for %s is not allowed; it must be from 1m to 72h, such as --for 1h", plaintext.Span(spec.For.Duration))
+	case strings.TrimSpace(spec.Reason) == "":
+		return errors.New("--reason is missing; it says why the zone leaves, such as --reason \"packet loss\"")
+	case spec.MaxOverload < 1 || spec.MaxOverload > greatestOverload:
+		return fmt.Errorf("--max-overload %d is not allowed; it must be from 1 to %d", spec.MaxOverload, greatestOverload)
+	case spec.DrainConnections != nil && spec.Ramp.Duration+spec.DrainConnections.Duration >= spec.For.Duration:
+		return fmt.Errorf("--drain-connections %s ends no connection: with --ramp %s it is not before the end of --for %s; give a shorter time",
+			plaintext.Span(spec.DrainConnections.Duration), plaintext.Span(spec.Ramp.Duration), plaintext.Span(spec.For.Duration))
+	case asks && !f.yes && !isTerminal(s.In):
+		return errors.New("standard input is no terminal, so the command cannot ask; look at the result of \"vicinity shift --dry-run\", then give --yes")
+	}
+	return nil
+}
+
+// shift returns a ZoneShift of a domain that begins now, and names the run after it.
+func (f *shiftFlags) shift(r *shiftRun) *v1alpha1.ZoneShift {
+	f.spec.From.Value, r.name = r.name, shiftName(r.name)
+	return &v1alpha1.ZoneShift{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ZoneShift"},
+		ObjectMeta: metav1.ObjectMeta{Name: r.name, CreationTimestamp: metav1.NewTime(r.now)}, Spec: f.spec,
+	}
+}
+
 func newShiftCommand(s command.Streams, reach connector) *cobra.Command {
-	spec := v1alpha1.ZoneShiftSpec{Ramp: new(metav1.Duration)}
-	var dryRun, yes bool
+	var f shiftFlags
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "shift ZONE --for DURATION --reason TEXT",
 		Short: "Take a zone out of service for a while, and bring it back",
@@ -86,49 +140,14 @@ end, and "back" ends it early. docs/reference/permissions.md lists the permissio
 		Example: `  vicinity shift zone-a --for 1h --reason "packet loss" --dry-run
   vicinity shift zone-a --for 1h --reason "packet loss"
   vicinity shift back zone-a`,
-		Args: oneName("zone"),
-		PreRunE: func(*cobra.Command, []string) error {
-			switch {
-			case spec.For.Duration < shortestShift || spec.For.Duration > longestShift:
-				return fmt.Errorf("--for %s is not allowed; it must be from 1m to 72h, such as --for 1h", plaintext.Span(spec.For.Duration))
-			case strings.TrimSpace(spec.Reason) == "":
-				return errors.New("--reason is missing; it says why the zone leaves, such as --reason \"packet loss\"")
-			case spec.MaxOverload < 1 || spec.MaxOverload > greatestOverload:
-				return fmt.Errorf("--max-overload %d is not allowed; it must be from 1 to %d", spec.MaxOverload, greatestOverload)
-			case spec.DrainConnections != nil && spec.Ramp.Duration+spec.DrainConnections.Duration >= spec.For.Duration:
-				return fmt.Errorf("--drain-connections %s ends no connection: with --ramp %s it is not before the end of --for %s; give a shorter time",
-					plaintext.Span(spec.DrainConnections.Duration), plaintext.Span(spec.Ramp.Duration), plaintext.Span(spec.For.Duration))
-			case !yes && !dryRun && !isTerminal(s.In):
-				return errors.New("standard input is no terminal, so the command cannot ask; look at the result of --dry-run, then give --yes")
-			}
-			return nil
-		},
+		Args:              oneName("zone"),
+		PreRunE:           func(*cobra.Command, []string) error { return f.check(s, !dryRun) },
 		ValidArgsFunction: reach.complete("zones"),
 	}
-	flags := cmd.Flags()
-	flags.DurationVar(&spec.For.Duration, "for", 0, "`DURATION` of the shift, from 1m to 72h")
-	flags.StringVar(&spec.Reason, "reason", "", "`TEXT` that says why, for those who find the ZoneShift")
-	flags.StringVar(&spec.From.Key, "key", topology.Zone, "`KEY` of the node label that has the value ZONE")
-	flags.DurationVar(&spec.Ramp.Duration, "ramp", time.Minute, "how long endpoints of Services that vicinity-proxy serves take to leave and to come back, at most 1h")
-	flags.Func("drain-connections", "`DURATION` after the ramp, at most 1h, when connections to these endpoints end (default never)", func(text string) (err error) {
-		spec.DrainConnections = new(metav1.Duration)
-		if spec.DrainConnections.Duration, err = time.ParseDuration(text); spec.DrainConnections.Duration < 0 || spec.DrainConnections.Duration > longestDrain {
-			return errors.New("it must be from 0s to 1h")
-		}
-		return err
-	})
-	flags.Int32Var(&spec.MaxOverload, "max-overload", 50, "`PERCENT` of load that other endpoints may get on top; Services beyond it yield")
-	flags.Func("selector", "`LABELS` of the Services that move, as in kubectl get --selector (default all)", selectorFlag(&spec.Services.Selector))
-	flags.Func("namespace-selector", "`LABELS` of the namespaces of these Services (default all)", selectorFlag(&spec.Services.NamespaceSelector))
-	flags.BoolVar(&dryRun, "dry-run", false, "show what the shift would do, and write nothing")
-	flags.BoolVar(&yes, "yes", false, "do not ask")
+	f.add(cmd.Flags())
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what the shift would do, and write nothing")
 	reach.shiftCommand(s, cmd, func(ctx context.Context, r *shiftRun) error {
-		spec.From.Value = r.name
-		r.name = shiftName(r.name)
-		zs := &v1alpha1.ZoneShift{
-			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ZoneShift"},
-			ObjectMeta: metav1.ObjectMeta{Name: r.name, CreationTimestamp: metav1.NewTime(r.now)}, Spec: spec,
-		}
+		zs := f.shift(r)
 		preview, err := r.preview(ctx, zs)
 		if err != nil {
 			return err
@@ -137,21 +156,34 @@ end, and "back" ends it early. docs/reference/permissions.md lists the permissio
 		if err := r.output.write(r.out, preview, preview.writeText); err != nil || dryRun && preview.Refused == "" {
 			return err
 		}
-		if preview.Refused != "" {
-			return errors.New("the shift would be refused, so nothing was changed")
-		}
-		if !yes {
-			if err := confirm(ctx, s, "Shift "+spec.From.Value+"?"); err != nil {
-				return err
-			}
+		if err := f.confirm(ctx, s, preview); err != nil {
+			return err
 		}
 		if r.output.form != "text" {
 			r.out = printable{s.Err}
 		}
-		return r.create(ctx, zs)
+		created, err := r.create(ctx, zs)
+		switch {
+		case errors.Is(err, errShiftUnread):
+			return fmt.Errorf("%w. The shift begins once a controller runs; \"vicinity shift back %s\" prevents that", err, r.name)
+		case created != nil && errors.Is(err, context.Canceled):
+			fmt.Fprintf(r.err, "The shift goes on without this command. %s\n", r.commands())
+		}
+		return err
 	}, "text", "json", "yaml")
 	cmd.AddCommand(newShiftStatusCommand(s, reach), newShiftExtendCommand(s, reach), newShiftBackCommand(s, reach))
 	return cmd
+}
+
+// confirm fails if a shift would be refused, or the user does not want it.
+func (f *shiftFlags) confirm(ctx context.Context, s command.Streams, preview *shiftPreview) error {
+	if preview.Refused != "" {
+		return errors.New("the shift would be refused, so nothing was changed")
+	}
+	if f.yes {
+		return nil
+	}
+	return confirm(ctx, s, "Shift "+f.spec.From.Value+"?")
 }
 
 func selectorFlag(selector **metav1.LabelSelector) func(string) error {
@@ -211,47 +243,54 @@ func (r *shiftRun) print(format string, args ...any) {
 	}
 }
 
-// create creates a ZoneShift, and follows it until it is in force.
-func (r *shiftRun) create(ctx context.Context, zs *v1alpha1.ZoneShift) error {
+// errShiftUnread ends the error of a ZoneShift that no controller has read.
+var errShiftUnread = errors.New("\"kubectl vicinity doctor\" says what is wrong")
+
+// create creates a ZoneShift, and follows it until it is in force. It returns the ZoneShift also with an error, if it exists now.
+func (r *shiftRun) create(ctx context.Context, zs *v1alpha1.ZoneShift) (created *v1alpha1.ZoneShift, err error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(zs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	created, err := r.shifts().Create(ctx, &unstructured.Unstructured{Object: fields}, metav1.CreateOptions{})
+	// An interrupt does not leave open whether it exists.
+	object, err := r.shifts().Create(context.WithoutCancel(ctx), &unstructured.Unstructured{Object: fields}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return r.exists()
+		return nil, r.exists()
 	}
 	if err != nil {
-		return r.explained("creating ZoneShift "+r.name, err)
+		return nil, r.explained("creating ZoneShift "+r.name, err)
 	}
-	commands := fmt.Sprintf("To see it: vicinity shift status %[1]s. To go back: vicinity shift back %[1]s", r.name)
+	if created, err = convertTo[v1alpha1.ZoneShift](object); err != nil {
+		return nil, err
+	}
 	begun := time.Now()
-	err = await(ctx, r.err, func() (done bool, err error) {
+	return created, await(ctx, r.err, func() (done bool, err error) {
 		zs, lasting, err := r.read(ctx)
 		if err != nil {
 			return lasting, err
 		}
-		switch accepted := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.Accepted); {
-		case accepted == nil && time.Since(begun) >= acceptanceTimeout:
-			return true, fmt.Errorf("no controller has accepted ZoneShift %[1]s within %[2]s, so no endpoint has left: \"kubectl vicinity doctor\" says what is wrong. The shift begins once a controller runs; \"vicinity shift back %[1]s\" prevents that",
-				r.name, plaintext.Span(acceptanceTimeout))
-		case accepted == nil:
+		accepted := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.Accepted)
+		isOpen := accepted == nil || accepted.Status == metav1.ConditionUnknown
+		switch {
+		case isOpen && time.Since(begun) >= acceptanceTimeout:
+			return true, fmt.Errorf("no controller has accepted ZoneShift %s within %s, so no endpoint has left: %w", r.name, plaintext.Span(acceptanceTimeout), errShiftUnread)
+		case isOpen:
 			return false, nil
 		case accepted.Status != metav1.ConditionTrue:
-			return true, errors.Join(fmt.Errorf("the shift is refused, so no endpoint leaves: %s", accepted.Message), r.delete(ctx, created.GetUID()))
+			return true, errors.Join(fmt.Errorf("the shift is refused, so no endpoint leaves: %s", accepted.Message), r.delete(ctx, created.UID))
 		}
 		_, message := stateOf(zs)
 		r.print("%s; %s", message, effectOf(&zs.Status))
 		done = meta.IsStatusConditionTrue(zs.Status.Conditions, v1alpha1.ConditionInForce)
 		if done {
-			r.print("The shift is in force until %s. %s", plaintext.Clock(shift.Until(zs)), commands)
+			r.print("The shift is in force until %s. %s", plaintext.Clock(shift.Until(zs)), r.commands())
 		}
 		return done, nil
 	})
-	if errors.Is(err, context.Canceled) {
-		fmt.Fprintf(r.err, "The shift goes on without this command. %s\n", commands)
-	}
-	return err
+}
+
+func (r *shiftRun) commands() string {
+	return fmt.Sprintf("To see it: vicinity shift status %[1]s. To go back: vicinity shift back %[1]s", r.name)
 }
 
 func (r *shiftRun) exists() error {

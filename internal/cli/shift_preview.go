@@ -16,6 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/shift"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -33,6 +34,7 @@ type shiftPreview struct {
 	Next    []string                  `json:"next"`
 
 	spec            *v1alpha1.ZoneShiftSpec
+	cluster         *intent.Cluster
 	inside, outside int // ready endpoints of the Services that move or yield
 }
 
@@ -58,6 +60,19 @@ func (r *shiftRun) preview(ctx context.Context, zs *v1alpha1.ZoneShift) (*shiftP
 	if slices.ContainsFunc(all, func(other *v1alpha1.ZoneShift) bool { return other.Name == zs.Name }) {
 		return nil, r.exists()
 	}
+	p, err := r.effect(ctx, zs)
+	if err != nil {
+		return nil, err
+	}
+	if _, p.Refused = shift.Fault(zs, all, p.cluster, r.now); p.Refused == "" {
+		_, p.Refused = shift.Overloads(zs, p.inside, p.outside)
+	}
+	p.Next = p.next()
+	return p, nil
+}
+
+// effect returns the effect of a ZoneShift on the Services as they are, whether or not it exists.
+func (r *shiftRun) effect(ctx context.Context, zs *v1alpha1.ZoneShift) (*shiftPreview, error) {
 	inputs, _, err := r.inputs(ctx, metav1.NamespaceAll)
 	if err != nil {
 		return nil, err
@@ -72,7 +87,7 @@ func (r *shiftRun) preview(ctx context.Context, zs *v1alpha1.ZoneShift) (*shiftP
 	cluster, domain := inputs[0].Cluster, shift.Begun(zs)
 	p := &shiftPreview{
 		Name: zs.Name, From: zs.Spec.From, Nodes: len(cluster.Domains(domain.Key)[domain.Value]), Until: metav1.NewTime(shift.Until(zs)), spec: &zs.Spec,
-		Moves: []shiftedService{}, Yields: []shiftedService{}, Stays: []v1alpha1.StayingService{},
+		Moves: []shiftedService{}, Yields: []shiftedService{}, Stays: []v1alpha1.StayingService{}, cluster: cluster,
 	}
 	for i := range inputs {
 		in := &inputs[i]
@@ -86,11 +101,7 @@ func (r *shiftRun) preview(ctx context.Context, zs *v1alpha1.ZoneShift) (*shiftP
 		in.Shifts = append(in.Shifts, others...)
 		p.add(in)
 	}
-	if _, p.Refused = shift.Fault(zs, all, cluster, r.now); p.Refused == "" {
-		_, p.Refused = shift.Overloads(zs, p.inside, p.outside)
-	}
 	slices.SortStableFunc(p.Moves, func(a, b shiftedService) int { return cmp.Compare(b.Overload, a.Overload) })
-	p.Next = p.next()
 	return p, nil
 }
 

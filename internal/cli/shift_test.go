@@ -52,6 +52,7 @@ func setCondition(kind string, status metav1.ConditionStatus, reason, message st
 var (
 	shiftAccepted = setCondition(v1alpha1.Accepted, metav1.ConditionTrue, "Accepted", "endpoints leave")
 	shiftRefused  = setCondition(v1alpha1.Accepted, metav1.ConditionFalse, "Overlaps", "spec.from: node node-a1 is in the domain of ZoneShift other, too")
+	shiftWaiting  = setCondition(v1alpha1.Accepted, metav1.ConditionUnknown, "Waiting", "replicas leave first")
 	shiftEnded    = setCondition(v1alpha1.ConditionInForce, metav1.ConditionFalse, "Ended", "the time is over")
 )
 
@@ -173,8 +174,9 @@ func TestShift(t *testing.T) {
 			"The shift is in force until 2000-01-01 01:00:00 UTC. To see it: vicinity shift status zone-a. To go back: vicinity shift back zone-a\n",
 		}, true},
 		{"as JSON", args + " --drain-connections 5m -o json", []func(*v1alpha1.ZoneShift){shiftStored(40)}, 0, []string{"\n}\nhints: stored on 40 of 40 slices"}, true},
+		{"replicas of the controller leave first", args, []func(*v1alpha1.ZoneShift){shiftWaiting, shiftStored(40)}, 0, []string{"The shift is in force"}, true},
 		{"refused meanwhile", args, []func(*v1alpha1.ZoneShift){shiftUnread, shiftRefused}, 1, []string{"the shift is refused, so no endpoint leaves: spec.from: node node-a1"}, false},
-		{"no controller", args, nil, 1, []string{"no controller has accepted ZoneShift zone-a within 30s", "kubectl vicinity doctor"}, true},
+		{"no controller", args, nil, 1, []string{"no controller has accepted ZoneShift zone-a within 30s", "kubectl vicinity doctor", "\"vicinity shift back zone-a\" prevents that"}, true},
 		{"without a terminal", strings.TrimSuffix(args, " --yes"), nil, 2, []string{"standard input is no terminal", "--yes"}, false},
 		{"without a reason", "zone-a --for 1h --yes", nil, 2, []string{"--reason is missing"}, false},
 		{"too long", "zone-a --for 73h --reason why --yes", nil, 2, []string{"--for 73h is not allowed"}, false},

@@ -179,6 +179,11 @@ func (r *shiftRun) back(ctx context.Context, now bool) error {
 			return fmt.Errorf("%w; \"vicinity shift back %s --now\" does without the ramp", err, r.name)
 		}
 	}
+	return r.remove(ctx, zs)
+}
+
+// remove deletes a ZoneShift, and waits until its endpoints are back.
+func (r *shiftRun) remove(ctx context.Context, zs *v1alpha1.ZoneShift) error {
 	if err := r.delete(ctx, zs.UID); err != nil {
 		return err
 	}
