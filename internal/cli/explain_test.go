@@ -404,7 +404,7 @@ func runCommands(ctx context.Context, args []string, commands func(command.Strea
 // run runs a command against the cluster.
 func (c *fakeCluster) run(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	return runCommands(ctx, args, func(s command.Streams) []*cobra.Command {
-		return []*cobra.Command{newBudgetCommand(s, c.connect), newExplainCommand(s, c.connect, c.here), newRolloutCommand(s, c.connect), newShiftCommand(s, c.connect), newStatusCommand(s, c.connect)}
+		return []*cobra.Command{newBudgetCommand(s, c.connect), newExplainCommand(s, c.connect, c.here), newGameDayCommand(s, c.connect), newRolloutCommand(s, c.connect), newShiftCommand(s, c.connect), newStatusCommand(s, c.connect)}
 	})
 }
 

@@ -59,10 +59,10 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		Long: `Vicinity makes a Kubernetes cluster aware of where things are: which endpoints a
 connection may reach, how much load that puts on them, and why.
 
-Doctor, explain, status and console only read a cluster. Shift takes a zone out of service.
-Rollout controls updates by failure domain, and budget frees a domain for evictions. Dns
-replaces the cluster's DNS server. Cleanup removes what Vicinity left. The other commands need
-no cluster.`,
+Doctor, explain, status and console only read a cluster. Shift takes a zone out of service, and
+gameday practises that. Rollout controls updates by failure domain, and budget frees a domain
+for evictions. Dns replaces the cluster's DNS server. Cleanup removes what Vicinity left. The
+other commands need no cluster.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -77,6 +77,7 @@ no cluster.`,
 		newDNSCommand(s, connect, askByForwarding),
 		newDoctorCommand(s, connect),
 		newExplainCommand(s, connect, thisMachine()),
+		newGameDayCommand(s, connect),
 		newLabCommand(replace),
 		newPlanCommand(s),
 		newRolloutCommand(s, connect),

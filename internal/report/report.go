@@ -1,8 +1,8 @@
-// Package report draws the results of the simulator as one HTML page without other files, network or
-// scripts.
+// Package report draws the results of the simulator and of practice runs as one HTML page without other
+// files, network or scripts.
 //
-// Static is the page about many cases, Dynamics the page about a Service over time. The package
-// computes nothing about allocation.
+// Static is the page about many cases, Dynamics the page about a Service over time, GameDay the page about
+// a practice run. The package computes nothing about allocation.
 //
 // Charts are lists of shapes that a template turns into SVG, so that html/template escapes all text of
 // the data. Only page/style.css.tmpl decides the look: shapes have classes and no colours.

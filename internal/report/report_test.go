@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/inspect/doctor"
+	"vicinity.dev/vicinity/internal/inspect/gameday"
 	"vicinity.dev/vicinity/internal/simulate"
 	"vicinity.dev/vicinity/test/golden"
 )
@@ -112,6 +115,26 @@ func dynamicsResults() simulate.DynamicsResults {
 func TestPagesGolden(t *testing.T) {
 	golden.Compare(t, "testdata/static.html", string(withoutStyle(renderStatic(t, staticResults()))))
 	golden.Compare(t, "testdata/dynamics.html", string(withoutStyle(renderDynamics(t, dynamicsResults()))))
+	golden.Compare(t, "testdata/gameday.html", string(withoutStyle(renderGameDay(t, gameDay("shop/web")))))
+}
+
+// gameDay returns a hand-made practice run in which one Service was compared, one has few connections, and one is not counted.
+func gameDay(name string) *gameday.Run {
+	return &gameday.Run{
+		Result: "the practice run ended early: " + name + " yields", From: v1alpha1.ShiftedDomain{Key: "topology.kubernetes.io/zone", Value: name}, Reason: name, Seconds: 90,
+		Services: []gameday.Service{{Name: name, Predicted: 50, Measured: new(57.25), Difference: new(7.25)}, {Name: "shop/few", Predicted: 50, Measured: new(0.0)}, {Name: "shop/other"}},
+		Yields:   []string{name},
+		Samples: []gameday.Sample{
+			{Second: 30, InDomain: new(33.3), State: "30s: all is well"}, {Second: 60, InDomain: new(0.0), Busiest: new(57.25), State: "1m: " + name + " yields"},
+		},
+		Findings:    []doctor.Finding{{ID: "lose-overload", Severity: doctor.Warning, Object: doctor.Object{Kind: "Service", Namespace: "shop", Name: name}, What: "It is full.", Why: "It may fail.", Next: "kubectl get pods"}},
+		NotMeasured: []string{name}, Next: []string{"vicinity doctor --lose " + name},
+	}
+}
+
+func renderGameDay(t *testing.T, run *gameday.Run) []byte {
+	t.Helper()
+	return render(t, func(b *bytes.Buffer) error { return GameDay(b, run) })
 }
 
 func TestPagesLoadNothing(t *testing.T) {
@@ -119,6 +142,7 @@ func TestPagesLoadNothing(t *testing.T) {
 	for name, page := range map[string][]byte{
 		"static":   renderStatic(t, staticResults()),
 		"dynamics": renderDynamics(t, dynamicsResults()),
+		"gameday":  renderGameDay(t, gameDay("shop/web")),
 	} {
 		if found := outside.Find(page); found != nil {
 			t.Errorf("%s: the page has %q", name, found)
@@ -143,6 +167,7 @@ func TestNamesAreEscaped(t *testing.T) {
 	for name, page := range map[string]string{
 		"static":   string(renderStatic(t, results)),
 		"dynamics": string(renderDynamics(t, dynamic)),
+		"gameday":  string(renderGameDay(t, gameDay(hostile))),
 	} {
 		if strings.Contains(page, "<script") {
 			t.Errorf("%s: the page runs the script of the name", name)
@@ -159,6 +184,7 @@ func TestNamesAreEscaped(t *testing.T) {
 func TestPagesWithoutResults(t *testing.T) {
 	for name, page := range map[string][]byte{
 		"No case was scored": renderStatic(t, simulate.Results{}), "No scenario was run": renderDynamics(t, simulate.DynamicsResults{}),
+		"No load": renderGameDay(t, &gameday.Run{Result: "no load could be compared"}),
 	} {
 		if !bytes.Contains(page, []byte(name)) || bytes.Contains(page, []byte("NaN")) || bytes.Contains(page, []byte("Inf")) {
 			t.Errorf("the page lacks %q, or has an invalid number", name)
