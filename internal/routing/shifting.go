@@ -25,8 +25,8 @@ type Shifting struct {
 	Stays string
 	// Inside and Outside count the ready endpoints, of the family that gets more load.
 	Inside, Outside int
-
-	bound int // in percent
+	// Bound is the least bound of the shifts that hold endpoints of the Service, in percent.
+	Bound int
 }
 
 // ShiftingOf returns the effect of an input's shifts.
@@ -46,39 +46,63 @@ func shiftingOf(in *Input, request routingintent.Request) (s Shifting) {
 	if !request.Groups {
 		in.Shifts = slices.DeleteFunc(slices.Clone(in.Shifts), func(s shift.Shift) bool { return s.Returning })
 	}
-	present := slices.ContainsFunc(in.Slices, func(slice *discoveryv1.EndpointSlice) bool {
-		return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return in.isOut(&e) })
-	})
-	if !present {
+	if !in.isPresent() {
 		return s
 	}
-	s.bound = in.Shifts[0].MaxOverload
 	for i := range in.Shifts {
-		s.bound = min(s.bound, in.Shifts[i].MaxOverload)
+		one := Input{Slices: in.Slices, Cluster: in.Cluster, Shifts: in.Shifts[i : i+1]}
+		if bound := in.Shifts[i].MaxOverload; one.isPresent() && (s.Bound == 0 || bound < s.Bound) {
+			s.Bound = bound
+		}
 	}
-	endpoints := routingintent.SliceEndpoints(in.Slices, in.Cluster)
-	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
-		if len(endpoints[family]) == 0 {
-			continue
-		}
-		outside, inside := in.divide(endpoints[family])
-		if s.Stays == "" {
-			s.Stays = in.stays(request, inside, outside)
-		}
-		if len(inside)*s.Outside >= s.Inside*len(outside) {
-			s.Inside, s.Outside = len(inside), len(outside)
+	// Clients of a port need an endpoint that has it.
+	for _, eps := range hints.ByPort(in.Slices) {
+		endpoints := routingintent.SliceEndpoints(eps, in.Cluster)
+		for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+			if len(endpoints[family]) == 0 {
+				continue
+			}
+			outside, inside := in.divide(endpoints[family])
+			if s.Stays == "" {
+				s.Stays = in.stays(request, inside, outside)
+			}
+			if len(inside)*s.Outside >= s.Inside*len(outside) {
+				s.Inside, s.Outside = len(inside), len(outside)
+			}
+			s.Yields = s.Yields || in.exceeds(request, inside, outside, s.Bound)
 		}
 	}
 	if s.Stays != "" {
+		s.Yields = false
 		return s
 	}
-	s.Yields = shift.Exceeds(s.Inside, s.Outside, s.bound)
 	s.Moves = !s.Yields
 	if s.Moves && in.Service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		s.Stays = "externalTrafficPolicy: Local: connections from outside the cluster still end on the node that they reach; others move"
 	}
 	return s
 }
+
+// isPresent reports whether a slice has an endpoint in a shifted domain, ready or not.
+func (in *Input) isPresent() bool {
+	return slices.ContainsFunc(in.Slices, func(slice *discoveryv1.EndpointSlice) bool {
+		return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return in.isOut(&e) })
+	})
+}
+
+// exceeds reports whether endpoints outside would get more load than the bound. Hints may have to divide many zones into
+// groups, which adds to the load of the busiest.
+func (in *Input) exceeds(request routingintent.Request, inside, outside []routingintent.Endpoint, bound int) bool {
+	if request.Groups || request.Headless || len(in.Cluster.Zones()) <= v1alpha1.MaxHints || len(outside) == 0 {
+		return shift.Exceeds(len(inside), len(outside), bound)
+	}
+	of := hints.Input{Region: in.Cluster.Region(request.Capacity, outside), Endpoints: outside}
+	load := of.BusiestGroup(in.Cluster.Zones()) * float64(len(inside)+len(outside)) / float64(len(outside))
+	return len(inside) > 0 && 100*(load-1) > float64(bound)+tolerance
+}
+
+// tolerance is for sums of fractions, in percent.
+const tolerance = 0.001
 
 // shiftOf returns the shift of the domain of an endpoint, nil if there is none.
 func (in *Input) shiftOf(node, zone string) *shift.Shift {
@@ -126,6 +150,10 @@ func (in *Input) stays(request routingintent.Request, inside, outside []routingi
 		return fmt.Sprintf("label %s gives the Service to %q", v1alpha1.LabelServiceProxyName, proxy)
 	case len(inside) > 0 && len(outside) == 0:
 		return "all its ready endpoints are in the domain"
+	case byHints && slices.Contains(in.Cluster.Zones(), hints.NoZone):
+		return "a zone has the name " + hints.NoZone + ", by which hints name no zone"
+	case byHints && len(hints.ByPort(in.Slices)) > 1 && zones > v1alpha1.MaxHints:
+		return fmt.Sprintf("its endpoints have different ports, and hints cannot give %d zones endpoints of each", zones)
 	case byHints && in.Settings.WithoutHints:
 		return routingintent.HintsAreOff
 	case zones == 0:
@@ -170,7 +198,7 @@ func (s *Shifting) boundFor(intent allocate.Intent) allocate.Intent {
 	if !s.Moves || intent.Bound == nil {
 		return intent
 	}
-	left := (1+float64(s.bound)/100)/(1+float64(s.Inside)/float64(max(s.Outside, 1))) - 1
+	left := (1+float64(s.Bound)/100)/(1+float64(s.Inside)/float64(max(s.Outside, 1))) - 1
 	switch {
 	case left <= minimalBound:
 		return allocate.Intent{}

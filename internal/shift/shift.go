@@ -86,7 +86,7 @@ func acceptanceOf(zs *v1alpha1.ZoneShift) *metav1.Condition {
 func OfNode(all []*v1alpha1.ZoneShift, node topology.Labels) (last *v1alpha1.ZoneShift) {
 	for _, zs := range all {
 		domain := Shift{Key: zs.Spec.From.Key, Value: zs.Spec.From.Value}
-		if acceptanceOf(zs) != nil && domain.Holds(node, node[topology.Zone]) && (last == nil || Until(zs).After(Until(last))) {
+		if acceptanceOf(zs) != nil && domain.Holds(node, node[topology.Zone]) && (last == nil || Until(zs).After(Until(last)) || Until(zs).Equal(Until(last)) && zs.Name < last.Name) {
 			last = zs
 		}
 	}
@@ -197,6 +197,8 @@ func Fault(zs *v1alpha1.ZoneShift, others []*v1alpha1.ZoneShift, cluster *intent
 	domains := cluster.Domains(from.Key)
 	inside := domains[from.Value]
 	switch {
+	case !now.Before(Until(zs)):
+		return ReasonEnded, "spec.for: the time was over at " + Until(zs).UTC().Format(time.RFC3339)
 	case len(domains) == 0:
 		return ReasonUnknownDomain, fmt.Sprintf("spec.from.key: no node has the label %s", from.Key)
 	case len(inside) == 0:
@@ -224,8 +226,9 @@ func Overloads(zs *v1alpha1.ZoneShift, inside, outside int) (reason, message str
 	if !Exceeds(inside, outside, bound) {
 		return "", ""
 	}
+	percent, _ := Overload(inside, outside)
 	return ReasonOverload, fmt.Sprintf("the Services have %d ready endpoints in the domain and %d outside: these would get %d %% more load, and spec.maxOverload is %d; raise it to shift nevertheless",
-		inside, outside, inside*100/max(outside, 1), bound)
+		inside, outside, percent, bound)
 }
 
 // mostNamed limits the domains that a message names.

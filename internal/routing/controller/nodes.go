@@ -27,14 +27,16 @@ type nodeWatcher struct {
 	memory  *memory
 	cluster atomic.Pointer[intent.Cluster]
 	changes *shell.Gatherer
+	// onChange wakes Services that the memory lacks.
+	onChange func(context.Context, queue)
 }
 
 // gatherTime is how long changes of nodes are gathered: shorter than an autoscaler takes, and longer than the events of
 // a starting rack.
 const gatherTime = time.Second
 
-func newNodeWatcher(c client.Client, m *memory) *nodeWatcher {
-	return &nodeWatcher{client: c, memory: m, changes: shell.NewGatherer(gatherTime)}
+func newNodeWatcher(c client.Client, m *memory, onChange func(context.Context, queue)) *nodeWatcher {
+	return &nodeWatcher{client: c, memory: m, changes: shell.NewGatherer(gatherTime), onChange: onChange}
 }
 
 func (w *nodeWatcher) current(ctx context.Context) (*intent.Cluster, error) {
@@ -103,5 +105,6 @@ func (w *nodeWatcher) refresh(ctx context.Context, q queue) error {
 		return nil // no sync has used any
 	}
 	w.memory.wake(q)
+	w.onChange(ctx, q)
 	return nil
 }

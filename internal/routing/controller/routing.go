@@ -110,7 +110,7 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 	if r.syncs = options.Syncs; r.syncs == nil {
 		r.syncs = shell.NewSyncs(now)
 	}
-	r.nodes = newNodeWatcher(c, r.memory)
+	r.nodes = newNodeWatcher(c, r.memory, r.wakeAllShifted)
 	r.cilium = &ciliumWatch{client: c, memory: r.memory}
 	r.metrics = newMetrics(r.memory, r.cilium, options.TopServices)
 	r.metrics.shifts = newShiftCollector(c, now)

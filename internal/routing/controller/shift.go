@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -28,6 +29,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/routing/hints"
@@ -41,7 +43,7 @@ const (
 	// surveyWriting and surveyEvery are the times between two surveys of a shift, while it begins or ends and in between.
 	surveyWriting, surveyEvery = time.Second, 10 * time.Second
 	// surveyShare is the least ratio of the time between surveys to the time that one takes.
-	surveyShare = 20
+	surveyShare = 5
 	// mostStays is how many Services a status names.
 	mostStays = 50
 )
@@ -62,7 +64,7 @@ func (r *reconciler) shiftHandler() handler.Funcs {
 	return handler.Funcs{
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			before, after := e.ObjectOld.(*v1alpha1.ZoneShift), e.ObjectNew.(*v1alpha1.ZoneShift)
-			if before.Generation != after.Generation || isAccepted(before) != isAccepted(after) || isOver(before) != isOver(after) {
+			if before.Generation != after.Generation || isAccepted(before) != isAccepted(after) && !isOver(after) || isOver(before) != isOver(after) {
 				r.wakeShifted(ctx, after, q)
 			}
 		},
@@ -92,6 +94,19 @@ func (r *reconciler) wakeShifted(ctx context.Context, zs *v1alpha1.ZoneShift, q 
 	})
 	for i, key := range keys {
 		q.AddAfter(reconcile.Request{NamespacedName: key}, time.Duration(i)*shiftedEach)
+	}
+}
+
+// wakeAllShifted wakes the Services of all shifts in force: a node may have come into a domain.
+func (r *reconciler) wakeAllShifted(ctx context.Context, q queue) {
+	var all v1alpha1.ZoneShiftList
+	if r.client.List(ctx, &all) != nil {
+		return // as in wakeShifted
+	}
+	for i := range all.Items {
+		if running, _ := shift.Of(&all.Items[i], r.clock.Now()); running != nil {
+			r.wakeShifted(ctx, &all.Items[i], q)
+		}
 	}
 }
 
@@ -149,6 +164,9 @@ func (r shiftReconciler) Reconcile(ctx context.Context, request reconcile.Reques
 	}
 	if again > 0 { // in a large cluster a survey takes long
 		again = max(again, surveyShare*time.Since(begun))
+		if left := shift.Until(zs).Sub(r.clock.Now()); left > 0 {
+			again = min(again, left)
+		}
 	}
 	if equality.Semantic.DeepEqual(zs.Status, after.Status) {
 		return reconcile.Result{RequeueAfter: again}, nil
@@ -194,15 +212,15 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 			Type: kind, Status: is, Reason: reason, Message: message, ObservedGeneration: zs.Generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
 		})
 	}
-	// A refusal holds until someone edits the object: a refused shift that begins hours later would be a surprise.
+	// A refusal holds until someone edits the object: a refused shift that begins hours later would be a surprise. So does
+	// the end.
 	accepted := meta.FindStatusCondition(status.Conditions, v1alpha1.Accepted)
 	if accepted == nil || accepted.Status == metav1.ConditionUnknown || accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration != zs.Generation {
-		reason, message, err := r.fault(ctx, zs, survey, now)
+		reason, message, awaited, err := r.fault(ctx, zs, survey, now)
 		if err != nil {
 			return 0, err
 		}
-		awaited := ""
-		if r.options.Awaits != nil {
+		if awaited == "" && r.options.Awaits != nil {
 			if awaited, err = r.options.Awaits(ctx, zs); err != nil {
 				return 0, err
 			}
@@ -217,7 +235,10 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 			set(v1alpha1.Accepted, metav1.ConditionTrue, shift.ReasonAccepted, fmt.Sprintf("endpoints with %s=%s leave until %s", zs.Spec.From.Key, zs.Spec.From.Value, until.UTC().Format(time.RFC3339)))
 		}
 	}
-	if !isAccepted(zs) {
+	switch accepted := meta.FindStatusCondition(status.Conditions, v1alpha1.Accepted); {
+	case accepted.Status == metav1.ConditionFalse && accepted.Reason == shift.ReasonEnded && isOver(zs):
+		return 0, nil
+	case accepted.Status != metav1.ConditionTrue:
 		*status = v1alpha1.ZoneShiftStatus{ObservedGeneration: status.ObservedGeneration, Until: status.Until, Conditions: status.Conditions}
 		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonNotAccepted, "no endpoint leaves, because the shift is not accepted")
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionYielding)
@@ -243,31 +264,39 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 			set(v1alpha1.ConditionYielding, metav1.ConditionFalse, "WithinBound", fmt.Sprintf("no Service gets more than %d %% load on top", zs.Spec.MaxOverload))
 		}
 	case survey.left > 0 || survey.ramps:
-		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonReturning, fmt.Sprintf("the time is over; %d endpoints still get no new connections", survey.left))
+		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonReturning, fmt.Sprintf("the time is over; endpoints that still get no new connections: %d", survey.left))
 		set(v1alpha1.ConditionYielding, metav1.ConditionFalse, shift.ReasonEnded, "the time is over")
 		again = surveyWriting
 	default:
+		set(v1alpha1.Accepted, metav1.ConditionFalse, shift.ReasonEnded, "the time is over; with more time, the shift is judged anew")
 		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonEnded, "the time is over, and all endpoints are back; to remove the record: kubectl delete zoneshift "+zs.Name)
 		set(v1alpha1.ConditionYielding, metav1.ConditionFalse, shift.ReasonEnded, "the time is over")
 	}
 	return again, nil
 }
 
-// fault returns why a ZoneShift cannot begin, empty if it can.
-func (r shiftReconciler) fault(ctx context.Context, zs *v1alpha1.ZoneShift, survey *shiftSurvey, now time.Time) (reason, message string, err error) {
+// fault returns why a ZoneShift cannot begin, or what it waits for. Both are empty if it can begin.
+func (r shiftReconciler) fault(ctx context.Context, zs *v1alpha1.ZoneShift, survey *shiftSurvey, now time.Time) (reason, message, awaited string, err error) {
 	var all v1alpha1.ZoneShiftList
 	if err := r.client.List(ctx, &all); err != nil {
-		return "", "", fmt.Errorf("reading ZoneShifts: %w", err)
+		return "", "", "", fmt.Errorf("reading ZoneShifts: %w", err)
 	}
 	cluster, err := r.nodes.current(ctx)
 	if err != nil {
-		return "", "", fmt.Errorf("reading Nodes: %w", err)
+		return "", "", "", fmt.Errorf("reading Nodes: %w", err)
 	}
-	if reason, message = shift.Fault(zs, pointers(all.Items), cluster, now); reason != "" {
-		return reason, message, nil
+	for i := range all.Items {
+		// The cache may lack the judgement.
+		other := &all.Items[i]
+		isUnjudged := meta.FindStatusCondition(other.Status.Conditions, v1alpha1.Accepted) == nil
+		if other.Name != zs.Name && isUnjudged && cmp.Or(other.CreationTimestamp.Compare(zs.CreationTimestamp.Time), strings.Compare(other.Name, zs.Name)) < 0 {
+			return "", "", "ZoneShift " + other.Name + " is judged first", nil
+		}
 	}
-	reason, message = shift.Overloads(zs, survey.inside, survey.outside)
-	return reason, message, nil
+	if reason, message = shift.Fault(zs, pointers(all.Items), cluster, now); reason == "" {
+		reason, message = shift.Overloads(zs, survey.inside, survey.outside)
+	}
+	return reason, message, "", nil
 }
 
 // shiftSurvey is how far a shift is in force.
@@ -329,7 +358,9 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now
 		}
 		others = slices.DeleteFunc(others, func(o shift.Shift) bool { return o.Name == zs.Name })
 		in.Cluster, in.Settings, in.Shifts = cluster, r.options.Settings, append([]shift.Shift{s}, others...)
-		survey.left += routing.KeptOut(&s, &in)
+		if !slices.ContainsFunc(others, func(o shift.Shift) bool { return o.Domain() == s.Domain() }) {
+			survey.left += routing.KeptOut(&s, &in)
+		}
 		if shift.Selects(zs, service.Labels, namespace.Labels) && service.DeletionTimestamp == nil {
 			survey.add(&in, r.options.Exclusion.Reason(key.Namespace, key.Name), r.ignored(&in))
 		}
@@ -364,13 +395,25 @@ func (r *reconciler) ignored(in *routing.Input) string {
 
 // countNodes counts the nodes whose proxy has programmed the groups of all Services.
 func (s *shiftSurvey) countNodes(proxies []handover.NodeProxy, now time.Time) {
+	newest := map[string]handover.GroupVersion{} // by the zones that do not see them
+	for _, groups := range s.proxied {
+		for _, group := range groups {
+			hidden := strings.Join(group.NotFor, ",")
+			if order, err := resourceversion.CompareResourceVersion(group.Version, newest[hidden].Version); newest[hidden].Version == "" || err == nil && order > 0 {
+				newest[hidden] = group
+			}
+		}
+	}
+	all := slices.Collect(maps.Values(newest))
 	for _, p := range proxies {
 		if p.Down(now) {
 			continue
 		}
-		programmed := true
-		for service, groups := range s.proxied {
-			programmed = programmed && p.Ready(service, groups, now)
+		programmed := p.Ready("", all, now)
+		if p.Except != "" {
+			for service, groups := range s.proxied {
+				programmed = programmed && p.Ready(service, groups, now)
+			}
 		}
 		s.nodes.count(programmed)
 	}
@@ -410,7 +453,11 @@ func (s *shiftSurvey) add(in *routing.Input, excluded, ignored string) {
 
 // countStored counts the slices or groups of a Service that keep its endpoints out.
 func (s *shiftSurvey) countStored(in *routing.Input, ignored string) {
-	byGroups, headless, own := routing.FollowsGroups(*in), intent.IsHeadless(in.Service), &in.Shifts[0]
+	headless, own := intent.IsHeadless(in.Service), &in.Shifts[0]
+	byGroups := routing.FollowsGroups(*in) && (headless || intent.IsHandedOver(in.Service)) // until then kube-proxy serves it
+	if headless && len(in.Groups) == 0 {
+		s.names.count(false)
+	}
 	weight := int32(1000*own.Weight + 0.5)
 	for _, group := range in.Groups {
 		switch inside, kept := routing.GroupShare(own, group, in.Cluster); {
@@ -464,11 +511,12 @@ func (s *shiftSurvey) text() string {
 		parts = append(parts, fmt.Sprintf("names: stored in %d of %d groups, which vicinity-dns follows without a report", s.names.done, s.names.all))
 	}
 	if s.homeless > 0 {
-		parts = append(parts, fmt.Sprintf("clients on %d nodes without the label %s follow neither", s.homeless, corev1.LabelTopologyZone))
+		parts = append(parts, fmt.Sprintf("clients on %s without the label %s follow neither", plaintext.Plural(s.homeless, "node"), corev1.LabelTopologyZone))
 	}
 	return strings.Join(parts, "; ")
 }
 
 func (s *shiftSurvey) yields(zs *v1alpha1.ZoneShift) string {
-	return fmt.Sprintf("%d Services yield: their endpoints outside would get more than %d %% load on top; add replicas outside, or raise spec.maxOverload", s.yielding, zs.Spec.MaxOverload)
+	return fmt.Sprintf("%s: the endpoints outside would get more than %d %% load on top; add replicas outside, or raise spec.maxOverload",
+		plaintext.PluralVerb(int(s.yielding), "Service", "yields", "yield"), zs.Spec.MaxOverload)
 }

@@ -133,7 +133,7 @@ func TestShift(t *testing.T) {
 	}
 	w.settle("web")
 	w.removeHints()
-	if _, conditions, again = w.syncShift("out"); conditions != "Accepted=True/Accepted InForce=False/Ended Yielding=False/Ended" || again != 0 {
+	if _, conditions, again = w.syncShift("out"); conditions != "Accepted=False/Ended InForce=False/Ended Yielding=False/Ended" || again != 0 {
 		t.Errorf("all is back: %s, again in %s", conditions, again)
 	}
 	if got := w.service("web"); len(got.Labels) != len(services.Labels) || len(got.Annotations) != len(services.Annotations) || len(got.Status.Conditions) != 0 {

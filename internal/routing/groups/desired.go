@@ -45,6 +45,9 @@ type share struct {
 	ready bool
 }
 
+// leaves reports whether no zone uses the endpoints, as of those that leave a domain.
+func (s *share) leaves() bool { return len(s.consumers.list) == 0 && !s.consumers.nowhere }
+
 type shareKey struct{ part, consumers, home string }
 
 func (k shareKey) compare(other shareKey) int {
@@ -231,6 +234,9 @@ func (w *want) widen() (notes []string) {
 				continue
 			}
 			for _, s := range having[key] {
+				if s.leaves() && slices.ContainsFunc(having[key], func(other *share) bool { return !other.leaves() }) {
+					continue
+				}
 				if !slices.Contains(s.extra, zone) {
 					s.extra = append(s.extra, zone)
 				}

@@ -2,6 +2,7 @@ package hints
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -46,7 +47,8 @@ func (p *Plan) TakeOut(in Input, leaves func(*discoveryv1.Endpoint) bool) {
 		}
 	}
 	zones := in.Cluster.Zones()
-	if !p.Wanted || len(p.zones) < len(in.Endpoints) || !p.cover(zones) {
+	// A zone needs an endpoint for each port, and the plan ignores ports.
+	if !p.Wanted || len(p.zones) < len(in.Endpoints) || len(ByPort(list)) > 1 || !p.cover(zones) {
 		p.zones = in.spread(zones)
 	}
 	p.Wanted, p.own, p.homes = true, false, homes(list, in.Cluster)
@@ -91,15 +93,6 @@ type zoneGroup struct {
 // each with endpoints of its own.
 func (in *Input) spread(zones []string) map[string]*discoveryv1.EndpointHints {
 	groups := in.groupZones(zones)
-	for range in.Endpoints {
-		busiest := &groups[0]
-		for i := range groups {
-			if g := &groups[i]; g.capacity*float64(busiest.quota) > busiest.capacity*float64(g.quota) {
-				busiest = g
-			}
-		}
-		busiest.quota++
-	}
 	before := Assigned(in.Slices, in.Family)
 	spread := make(map[string]*discoveryv1.EndpointHints, len(in.Endpoints))
 	for _, stays := range []bool{true, false} { // endpoints keep their group if they can
@@ -120,7 +113,7 @@ func (in *Input) spread(zones []string) map[string]*discoveryv1.EndpointHints {
 // leastCapacity is that of a zone whose nodes do not count, but may have clients.
 const leastCapacity = 0.001
 
-// groupZones divides zones into as few groups as hints allow, of about the same capacity.
+// groupZones divides zones into as few groups as hints allow, of about the same capacity, and endpoints among them.
 func (in *Input) groupZones(zones []string) []zoneGroup {
 	capacity := map[string]float64{}
 	for _, zone := range in.Region.Zones {
@@ -141,5 +134,45 @@ func (in *Input) groupZones(zones []string) []zoneGroup {
 	for i := range groups {
 		slices.Sort(groups[i].zones)
 	}
+	for range in.Endpoints {
+		busiest := &groups[0]
+		for i := range groups {
+			if g := &groups[i]; g.capacity*float64(busiest.quota) > busiest.capacity*float64(g.quota) {
+				busiest = g
+			}
+		}
+		busiest.quota++
+	}
 	return groups
+}
+
+// BusiestGroup returns the load of the endpoints of the busiest group of zones, relative to the even share.
+func (in *Input) BusiestGroup(zones []string) (load float64) {
+	groups, all := in.groupZones(zones), 0.0
+	for i := range groups {
+		all += groups[i].capacity
+	}
+	for i := range groups {
+		load = max(load, groups[i].capacity/all*float64(len(in.Endpoints))/float64(groups[i].quota))
+	}
+	return load
+}
+
+// ByPort returns the slices with each port, or all slices together if all have the same ports.
+func ByPort(eps []*discoveryv1.EndpointSlice) (lists [][]*discoveryv1.EndpointSlice) {
+	byPort, same := map[string][]*discoveryv1.EndpointSlice{}, true
+	for _, slice := range eps {
+		ports := portsOf(slice)
+		same = same && slices.Equal(ports, portsOf(eps[0]))
+		for _, port := range ports {
+			byPort[port] = append(byPort[port], slice)
+		}
+	}
+	if same {
+		return [][]*discoveryv1.EndpointSlice{eps}
+	}
+	for _, port := range slices.Sorted(maps.Keys(byPort)) {
+		lists = append(lists, byPort[port])
+	}
+	return lists
 }

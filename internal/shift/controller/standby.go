@@ -28,7 +28,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/endpoint"
-	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing/capacity"
 	"vicinity.dev/vicinity/internal/shift"
@@ -63,12 +62,12 @@ type Standby struct {
 	clock  clock.PassiveClock
 	log    logr.Logger
 	leads  atomic.Bool // the lock sets it
-	leave  sync.Once
 
 	mu    sync.Mutex
 	known bool      // it has looked
 	cause string    // why it stands by, empty if it serves
 	alone time.Time // when all others were last seen to fail
+	left  bool      // the process ends
 }
 
 // New returns a Standby. Add must follow.
@@ -112,7 +111,7 @@ func (s *Standby) look(ctx context.Context) {
 	peers, err := s.read(limited, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ctx.Err() != nil || err != nil && s.known {
+	if ctx.Err() != nil || err != nil && s.known || s.left {
 		return
 	}
 	if err != nil {
@@ -129,10 +128,9 @@ func (s *Standby) look(ctx context.Context) {
 		s.OnChange(standsBy)
 	}
 	if s.cause != "" && s.leads.Load() {
-		s.leave.Do(func() {
-			s.log.Info("Gives up the Lease and ends, so that another replica leads", "cause", s.cause)
-			s.Leave()
-		})
+		s.log.Info("Gives up the Lease and ends, so that another replica leads", "cause", s.cause)
+		s.left = true
+		s.Leave()
 	}
 }
 
@@ -171,8 +169,8 @@ func (s *Standby) Awaits(ctx context.Context, zs *v1alpha1.ZoneShift) (string, e
 		plaintext.Plural(leaving, "replica"), awaitTime), nil
 }
 
-// read returns the replicas while they leave domains: those of ZoneShifts that select the Service of the webhooks, and of new
-// ones.
+// read returns the replicas while they leave domains: those of all ZoneShifts, since a slow replica delays the writes for any
+// Service, and of new ones.
 func (s *Standby) read(ctx context.Context, now time.Time, begins ...v1alpha1.ZoneShift) (*shift.Peers, error) {
 	peers := new(shift.Peers)
 	if s.Service.Name == "" {
@@ -186,18 +184,8 @@ func (s *Standby) read(ctx context.Context, now time.Time, begins ...v1alpha1.Zo
 	if len(leaving) == 0 {
 		return peers, nil
 	}
-	service := new(corev1.Service)
-	if err := s.client.Get(ctx, s.Service, service); err != nil {
-		return peers, client.IgnoreNotFound(err)
-	}
-	namespace, err := shell.ReadNamespace(ctx, s.client, s.Service.Namespace)
-	if err != nil {
-		return nil, err
-	}
 	for _, zs := range leaving {
-		if shift.Selects(&zs, service.Labels, namespace.Labels) {
-			peers.Leaving = append(peers.Leaving, &zs)
-		}
+		peers.Leaving = append(peers.Leaving, &zs)
 	}
 	var list discoveryv1.EndpointSliceList
 	if err := s.client.List(ctx, &list, client.InNamespace(s.Service.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: s.Service.Name}); err != nil {

@@ -159,7 +159,7 @@ func TestWhoStandsBy(t *testing.T) {
 		{"both in the zone", "a-1 a-2", []client.Object{zoneShift("a", metav1.ConditionTrue)}, ""},
 		{"the other is unready", "a-1 b-1!", []client.Object{zoneShift("a", metav1.ConditionTrue)}, ""},
 		{"the other leaves, too", "a-1 b-1", []client.Object{zoneShift("a", metav1.ConditionTrue), zoneShift("b", metav1.ConditionTrue)}, ""},
-		{"for other Services", "a-1 b-1", []client.Object{some}, ""},
+		{"for few Services", "a-1 b-1", []client.Object{some}, standsBy},
 		{"deleted", "a-1 b-1", []client.Object{deleted}, ""},
 		{"over", "a-1 b-1", []client.Object{over}, ""},
 	} {
@@ -227,10 +227,14 @@ func TestLeaderStandsBy(t *testing.T) {
 	if err := w.client.Delete(t.Context(), zs); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.look(time.Second); got != "" {
+	if got := w.look(time.Second); got != standsBy {
+		t.Errorf("it serves while it ends: %q", got)
+	}
+	w.restart()
+	if got := w.look(0); got != "" {
 		t.Errorf("the ZoneShift is gone: %q", got)
 	}
-	if got := fmt.Sprint(w.changes); got != "[true false true false]" || len(w.log) != 5 {
+	if got := fmt.Sprint(w.changes); got != "[true false true]" || len(w.log) != 4 {
 		t.Errorf("changes %s, log %q", got, w.log)
 	}
 }
