@@ -73,6 +73,15 @@ func TestHintsOfAShift(t *testing.T) {
 		},
 		{name: "a rack", endpoints: "a b@b-2 c", shifts: []shift.Shift{{Key: topology.Hostname, Value: "b-2", MaxOverload: 50}}, want: "a+b+c out a+b+c"},
 		{name: "two domains", endpoints: "a b c d d d", nodes: map[string]int{"a": 1, "b": 1, "c": 1, "d": 1}, shifts: append(shiftOfZone("a"), shiftOfZone("b")...), want: "out out a+b+c+d a+b+c+d a+b+c+d a+b+c+d"},
+		{
+			name: "the bound of another domain", endpoints: "a b", want: "out a+b+c",
+			shifts: []shift.Shift{{Key: topology.Zone, Value: "a", MaxOverload: 100}, {Key: topology.Zone, Value: "c", MaxOverload: 1}},
+		},
+		{
+			name: "the name for no zone", endpoints: "a b b", nodes: map[string]int{"a": 1, "b": 1, hints.NoZone: 1},
+			stays: "a zone has the name no-zone.vicinity.dev, by which hints name no zone",
+		},
+		{name: "nine zones, few endpoints", endpoints: "a b c d", nodes: map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1, "h": 1, "i": 1}, yields: true},
 		{name: "returning", endpoints: "a b c", shifts: []shift.Shift{{Key: topology.Zone, Value: "a", MaxOverload: 50, Weight: 0.5, Returning: true}}},
 		{
 			name: "nine zones", endpoints: "a b c d e f g h i", nodes: map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1, "h": 1, "i": 1},
@@ -110,6 +119,24 @@ func TestHintsOfAShift(t *testing.T) {
 	}
 }
 
+// Each port leaves, stays and yields by its own endpoints.
+func TestPortsOfAShift(t *testing.T) {
+	for _, test := range []struct {
+		metrics string // endpoints of another port, besides a b b c c
+		stays   string
+		yields  bool
+	}{
+		{metrics: "a b b"}, {metrics: "b"}, {metrics: "a a b", yields: true}, {metrics: "a", stays: "all its ready endpoints are in the domain"},
+	} {
+		in := inputOf(routedService(), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), slicesOf("a b b c c", test.metrics))
+		in.Slices[1].Ports = []discoveryv1.EndpointPort{{Name: new("metrics"), Port: new(int32(9090))}}
+		in.Shifts = shiftOfZone("a")
+		if s := mustDecide(t, in).Shifting; s.Stays != test.stays || s.Yields != test.yields {
+			t.Errorf("metrics %s: %+v", test.metrics, s)
+		}
+	}
+}
+
 // During a shift no stock proxy on a node with a zone uses an endpoint in the domain, and none is left without an endpoint.
 func TestShiftsAreComplete(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -126,6 +153,9 @@ func TestShiftsAreComplete(t *testing.T) {
 		s.in.Service, s.in.Groups, s.in.Last = service, nil, nil
 		for _, slice := range s.in.Slices {
 			slice.Labels[discoveryv1.LabelManagedBy] = v1alpha1.ManagedByKubernetes
+		}
+		if rapid.Bool().Draw(t, "two ports") {
+			s.in.Slices[1].Ports[0].Name = new("metrics")
 		}
 		s.in.Shifts = []shift.Shift{{Key: topology.Zone, Value: "ea", MaxOverload: 100000}}
 		d := mustDecide(t, s.in)
