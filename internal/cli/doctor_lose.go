@@ -26,14 +26,15 @@ import (
 type lossFlags struct {
 	asked       bool
 	zone        string
-	maxOverload int
+	maxOverload int32
 	files       []string
 }
 
 func (f *lossFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.zone, "lose", "", "rehearse the loss of a `ZONE`, and change nothing")
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "with --lose, read a `FILE` or directory of manifests, or - for standard input; can be repeated")
-	flags.IntVar(&f.maxOverload, "max-overload", 50, "with --lose, the most additional traffic of an endpoint in `PERCENT`")
+	f.maxOverload = 50
+	flags.Func("max-overload", "with --lose, the most additional traffic of an endpoint in `PERCENT` (default 50)", overloadFlag(&f.maxOverload))
 }
 
 func (f *lossFlags) check(flags *pflag.FlagSet) error {
@@ -44,9 +45,6 @@ func (f *lossFlags) check(flags *pflag.FlagSet) error {
 	}
 	if f.asked && flags.Changed("namespace") {
 		return command.UsageErrorf("--lose reads all namespaces; leave --namespace out")
-	}
-	if f.maxOverload < 1 {
-		return command.UsageErrorf("--max-overload %d is not allowed; it must be at least 1", f.maxOverload)
 	}
 	return nil
 }
@@ -80,7 +78,7 @@ func readKind[T any, L runtime.Object](ctx context.Context, l *lossReader, sourc
 
 func (f *lossFlags) rehearse(ctx context.Context, l *lossReader) (*doctor.Report, error) {
 	const all = metav1.NamespaceAll
-	l.in = doctor.Loss{Zone: f.zone, Bound: f.maxOverload, Unread: map[doctor.Source]string{}}
+	l.in = doctor.Loss{Zone: f.zone, Bound: int(f.maxOverload), Unread: map[doctor.Source]string{}}
 	core, webhooks := l.typed.CoreV1(), l.typed.AdmissionregistrationV1()
 	l.in.Nodes = readKind[corev1.Node](ctx, l, "nodes", core.Nodes())
 	l.in.Pods = readKind[corev1.Pod](ctx, l, "pods", core.Pods(all))

@@ -101,7 +101,7 @@ func TestRehearsalFails(t *testing.T) {
 		{"--lose zone-a -f testdata/plan/policies.yaml", broken, "the manifests have no pods, so nothing can be rehearsed; see docs/doctor.md"},
 		{"-f testdata/doctor/lose.yaml", broken, "--filename needs --lose ZONE"},
 		{"--max-overload 40", broken, "--max-overload needs --lose ZONE"},
-		{"--lose zone-a --max-overload 0", broken, "--max-overload 0 is not allowed; it must be at least 1"},
+		{"--lose zone-a --max-overload 10001", broken, `invalid argument "10001" for "--max-overload" flag: it must be from 1 to 10000`},
 		{"--lose zone-a -n shop", broken, "--lose reads all namespaces; leave --namespace out"},
 	} {
 		code, stdout, stderr := test.cluster.doctor(t, strings.Fields(test.args)...)

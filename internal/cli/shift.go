@@ -9,8 +9,10 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -30,10 +32,11 @@ import (
 
 const (
 	shiftResource = "zoneshifts"
-	// These are the limits of spec.for, spec.drainConnections and spec.maxOverload.
+	// These are the limits of spec.for, spec.ramp and spec.drainConnections, spec.maxOverload and spec.reason.
 	shortestShift, longestShift = time.Minute, 72 * time.Hour
-	longestDrain                = time.Hour
+	longestRamp                 = time.Hour
 	greatestOverload            = 10000
+	longestReason               = 512
 	// acceptanceTimeout is how long a running controller may need to accept or refuse a ZoneShift.
 	acceptanceTimeout = 30 * time.Second
 )
@@ -43,6 +46,7 @@ type shiftRun struct {
 	*clusterReader
 	cluster  clusterFlags
 	output   outputFlag
+	domain   string // as the user wrote it
 	name     string // of the ZoneShift
 	out, err io.Writer
 	line     string // the last one that was written
@@ -62,7 +66,8 @@ func (c connector) shiftCommand(s command.Streams, cmd *cobra.Command, run func(
 		if r.clusterReader, err = c.reader(&r.cluster); err != nil {
 			return err
 		}
-		r.namespace, r.name = metav1.NamespaceAll, strings.Join(args, "")
+		r.namespace, r.domain = metav1.NamespaceAll, strings.Join(args, "")
+		r.name = shiftName(r.domain)
 		return run(cmd.Context(), r)
 	}
 	return cmd
@@ -76,19 +81,17 @@ type shiftFlags struct {
 
 func (f *shiftFlags) add(flags *pflag.FlagSet) {
 	spec := &f.spec
-	spec.Ramp = new(metav1.Duration)
-	flags.DurationVar(&spec.For.Duration, "for", 0, "`DURATION` of the shift, from 1m to 72h")
+	spec.Ramp, spec.MaxOverload = &metav1.Duration{Duration: time.Minute}, 50
+	flags.Func("for", "`DURATION` of the shift, from 1m to 72h", durationFlag(&spec.For.Duration, shortestShift, longestShift))
 	flags.StringVar(&spec.Reason, "reason", "", "`TEXT` that says why, for those who find the ZoneShift")
 	flags.StringVar(&spec.From.Key, "key", topology.Zone, "`KEY` of the node label that has the value ZONE")
-	flags.DurationVar(&spec.Ramp.Duration, "ramp", time.Minute, "how long endpoints of Services that vicinity-proxy serves take to leave and to come back, at most 1h")
-	flags.Func("drain-connections", "`DURATION` after the ramp, at most 1h, when connections to these endpoints end (default never)", func(text string) (err error) {
+	flags.Func("ramp", "`DURATION` that endpoints of Services that vicinity-proxy serves take to leave and to come back, at most 1h (default 1m)",
+		durationFlag(&spec.Ramp.Duration, 0, longestRamp))
+	flags.Func("drain-connections", "`DURATION` after the ramp, at most 1h, when connections to these endpoints end (default never)", func(text string) error {
 		spec.DrainConnections = new(metav1.Duration)
-		if spec.DrainConnections.Duration, err = time.ParseDuration(text); spec.DrainConnections.Duration < 0 || spec.DrainConnections.Duration > longestDrain {
-			return errors.New("it must be from 0s to 1h")
-		}
-		return err
+		return durationFlag(&spec.DrainConnections.Duration, 0, longestRamp)(text)
 	})
-	flags.Int32Var(&spec.MaxOverload, "max-overload", 50, "`PERCENT` of load that other endpoints may get on top; Services beyond it yield")
+	flags.Func("max-overload", "`PERCENT` of load that other endpoints may get on top; Services beyond it yield (default 50)", overloadFlag(&spec.MaxOverload))
 	flags.Func("selector", "`LABELS` of the Services that move, as in kubectl get --selector (default all)", selectorFlag(&spec.Services.Selector))
 	flags.Func("namespace-selector", "`LABELS` of the namespaces of these Services (default all)", selectorFlag(&spec.Services.NamespaceSelector))
 	flags.BoolVar(&f.yes, "yes", false, "do not ask")
@@ -97,12 +100,12 @@ func (f *shiftFlags) add(flags *pflag.FlagSet) {
 // check checks the flags of a command that asks, or does not.
 func (f *shiftFlags) check(s command.Streams, asks bool) error {
 	switch spec := &f.spec; {
-	case spec.For.Duration < shortestShift || spec.For.Duration > longestShift:
-		return fmt.Errorf("--for %s is not allowed; it must be from 1m to 72h, such as --for 1h", plaintext.Span(spec.For.Duration))
+	case spec.For.Duration == 0:
+		return errors.New("--for is missing; it must be from 1m to 72h, such as --for 1h")
 	case strings.TrimSpace(spec.Reason) == "":
 		return errors.New("--reason is missing; it says why the zone leaves, such as --reason \"packet loss\"")
-	case spec.MaxOverload < 1 || spec.MaxOverload > greatestOverload:
-		return fmt.Errorf("--max-overload %d is not allowed; it must be from 1 to %d", spec.MaxOverload, greatestOverload)
+	case utf8.RuneCountInString(spec.Reason) > longestReason:
+		return fmt.Errorf("--reason %q is not allowed; it must have at most %d characters", plaintext.Cut(spec.Reason, 40), longestReason)
 	case spec.DrainConnections != nil && spec.Ramp.Duration+spec.DrainConnections.Duration >= spec.For.Duration:
 		return fmt.Errorf("--drain-connections %s ends no connection: with --ramp %s it is not before the end of --for %s; give a shorter time",
 			plaintext.Span(spec.DrainConnections.Duration), plaintext.Span(spec.Ramp.Duration), plaintext.Span(spec.For.Duration))
@@ -112,9 +115,9 @@ func (f *shiftFlags) check(s command.Streams, asks bool) error {
 	return nil
 }
 
-// shift returns a ZoneShift of a domain that begins now, and names the run after it.
+// shift returns a ZoneShift of the run's domain that begins now.
 func (f *shiftFlags) shift(r *shiftRun) *v1alpha1.ZoneShift {
-	f.spec.From.Value, r.name = r.name, shiftName(r.name)
+	f.spec.From.Value = r.domain
 	return &v1alpha1.ZoneShift{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ZoneShift"},
 		ObjectMeta: metav1.ObjectMeta{Name: r.name, CreationTimestamp: metav1.NewTime(r.now)}, Spec: f.spec,
@@ -193,11 +196,36 @@ func selectorFlag(selector **metav1.LabelSelector) func(string) error {
 	}
 }
 
-var notInNames = regexp.MustCompile("[^a-z0-9.]+")
+// durationFlag reads a duration within limits.
+func durationFlag(d *time.Duration, least, most time.Duration) func(string) error {
+	return func(text string) (err error) {
+		if *d, err = time.ParseDuration(text); err != nil || *d < least || *d > most {
+			return fmt.Errorf("it must be from %s to %s", plaintext.Span(least), plaintext.Span(most))
+		}
+		return nil
+	}
+}
 
-// shiftName makes the name of an object from the value of a label.
+// overloadFlag reads how much load endpoints may get on top.
+func overloadFlag(percent *int32) func(string) error {
+	return func(text string) error {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if *percent = int32(n); err != nil || n < 1 || n > greatestOverload {
+			return fmt.Errorf("it must be from 1 to %d", greatestOverload)
+		}
+		return nil
+	}
+}
+
+var (
+	notInNames = regexp.MustCompile("[^a-z0-9.-]+")
+	dotInNames = regexp.MustCompile(`-*\.[.-]*`)
+)
+
+// shiftName makes the name of an object from the value of a label. It keeps a name that an object can have.
 func shiftName(value string) string {
-	return strings.Trim(notInNames.ReplaceAllString(strings.ToLower(value), "-"), "-.")
+	name := notInNames.ReplaceAllString(strings.ToLower(value), "-")
+	return strings.Trim(dotInNames.ReplaceAllString(name, "."), "-.")
 }
 
 func isTerminal(in io.Reader) bool {
@@ -277,7 +305,8 @@ func (r *shiftRun) create(ctx context.Context, zs *v1alpha1.ZoneShift) (created 
 		case isOpen:
 			return false, nil
 		case accepted.Status != metav1.ConditionTrue:
-			return true, errors.Join(fmt.Errorf("the shift is refused, so no endpoint leaves: %s", accepted.Message), r.delete(ctx, created.UID))
+			_, message := stateOf(zs)
+			return true, errors.Join(fmt.Errorf("the shift is refused, so no endpoint leaves: %s", message), r.delete(ctx, created.UID))
 		}
 		_, message := stateOf(zs)
 		r.print("%s; %s", message, effectOf(&zs.Status))

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	kubetesting "k8s.io/client-go/testing"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -51,7 +52,7 @@ func setCondition(kind string, status metav1.ConditionStatus, reason, message st
 
 var (
 	shiftAccepted = setCondition(v1alpha1.Accepted, metav1.ConditionTrue, "Accepted", "endpoints leave")
-	shiftRefused  = setCondition(v1alpha1.Accepted, metav1.ConditionFalse, "Overlaps", "spec.from: node node-a1 is in the domain of ZoneShift other, too")
+	shiftRefused  = setCondition(v1alpha1.Accepted, metav1.ConditionFalse, "Overlaps", "spec.from: \x1b[2Jnode node-a1 is in the domain of ZoneShift other, too")
 	shiftWaiting  = setCondition(v1alpha1.Accepted, metav1.ConditionUnknown, "Waiting", "replicas leave first")
 	shiftEnded    = setCondition(v1alpha1.ConditionInForce, metav1.ConditionFalse, "Ended", "the time is over")
 )
@@ -175,12 +176,18 @@ func TestShift(t *testing.T) {
 		}, true},
 		{"as JSON", args + " --drain-connections 5m -o json", []func(*v1alpha1.ZoneShift){shiftStored(40)}, 0, []string{"\n}\nhints: stored on 40 of 40 slices"}, true},
 		{"replicas of the controller leave first", args, []func(*v1alpha1.ZoneShift){shiftWaiting, shiftStored(40)}, 0, []string{"The shift is in force"}, true},
-		{"refused meanwhile", args, []func(*v1alpha1.ZoneShift){shiftUnread, shiftRefused}, 1, []string{"the shift is refused, so no endpoint leaves: spec.from: node node-a1"}, false},
+		{"refused meanwhile", args, []func(*v1alpha1.ZoneShift){shiftUnread, shiftRefused}, 1, []string{"the shift is refused, so no endpoint leaves: spec.from: �[2Jnode node-a1"}, false},
 		{"no controller", args, nil, 1, []string{"no controller has accepted ZoneShift zone-a within 30s", "kubectl vicinity doctor", "\"vicinity shift back zone-a\" prevents that"}, true},
 		{"without a terminal", strings.TrimSuffix(args, " --yes"), nil, 2, []string{"standard input is no terminal", "--yes"}, false},
 		{"without a reason", "zone-a --for 1h --yes", nil, 2, []string{"--reason is missing"}, false},
-		{"too long", "zone-a --for 73h --reason why --yes", nil, 2, []string{"--for 73h is not allowed"}, false},
-		{"no load", args + " --max-overload 0", nil, 2, []string{"--max-overload 0 is not allowed"}, false},
+		{"no time", "zone-a --reason why --yes", nil, 2, []string{"--for is missing"}, false},
+		{"too long", args + " --for 73h", nil, 2, []string{`"73h" for "--for" flag: it must be from 1m to 72h`}, false},
+		{"far too long", args + " --for 9999999h", nil, 2, []string{`"9999999h" for "--for" flag: it must be from 1m to 72h`}, false},
+		{"a long ramp", args + " --ramp 2h", nil, 2, []string{`"2h" for "--ramp" flag: it must be from 0s to 1h`}, false},
+		{"a ramp back in time", args + " --ramp -2h", nil, 2, []string{`"-2h" for "--ramp" flag: it must be from 0s to 1h`}, false},
+		{"a long reason", args + " --reason " + strings.Repeat("ü", 513), nil, 2, []string{`--reason "üü`, "at most 512 characters"}, false},
+		{"no load", args + " --max-overload 0", nil, 2, []string{`"0" for "--max-overload" flag: it must be from 1 to 10000`}, false},
+		{"far too much load", args + " --max-overload 99999999999", nil, 2, []string{"it must be from 1 to 10000"}, false},
 		{"a long drain", args + " --drain-connections 61m", nil, 2, []string{"--drain-connections", "must be from 0s to 1h"}, false},
 		{"a drain after the end", args + " --drain-connections 59m", nil, 2, []string{"--drain-connections 59m ends no connection"}, false},
 		{"a wrong selector", args + " --selector a=b=c", nil, 2, []string{"--selector"}, false},
@@ -218,6 +225,23 @@ func TestShiftExists(t *testing.T) {
 	}
 }
 
+// The names that users give are those of zones, too.
+func TestShiftNames(t *testing.T) {
+	for value, want := range map[string]string{
+		"zone-a": "zone-a", "a--b.c": "a--b.c", "Zone_A": "zone-a", "a_.b": "a.b", "a._b": "a.b", "a..b": "a.b", "a.-b": "a.b", "a-.-.b": "a.b", "a__b": "a-b",
+	} {
+		if got := shiftName(value); got != want || len(validation.IsDNS1123Subdomain(got)) > 0 {
+			t.Errorf("%s: got %s, want %s", value, got, want)
+		}
+	}
+	for _, args := range [][]string{{"status", "Zone_A"}, {"extend", "Zone_A", "--for", "2h"}, {"back", "Zone_A", "--now"}} {
+		c := newShiftedCluster(t, aZoneShift(time.Hour, shiftStored(40)))
+		if code, stdout, stderr := c.run(t.Context(), append([]string{"shift"}, args...)...); code != 0 || !strings.Contains(stdout, "ZoneShift zone-a") {
+			t.Errorf("%v: exit code %d: %s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
 func TestShiftWithoutRights(t *testing.T) {
 	for _, resource := range []string{"endpointslices", "nodes", shiftResource} {
 		c := newShiftedCluster(t)
@@ -240,7 +264,8 @@ func TestShiftExtend(t *testing.T) {
 		{"longer", "2h", time.Hour, shiftStored(40), 0, `{"for":"3h0m0s"}`, "ZoneShift zone-a ends at 2000-01-01 02:00:00 UTC\n"},
 		{"shorter", "1s", time.Second, shiftStored(40), 0, `{"for":"1m0s"}`, "ends at 2000-01-01 00:00:59 UTC"},
 		{"too long", "2h", 71 * time.Hour, shiftStored(40), 1, "", "it began at 1999-12-29 01:00:00 UTC and can last 72h, so --for can be at most 1h now"},
-		{"refused", "2h", time.Hour, shiftRefused, 1, "", "ZoneShift zone-a is refused, and another end does not change that: spec.from"},
+		{"refused", "2h", time.Hour, shiftRefused, 1, "", "ZoneShift zone-a is refused, and another end does not change that: spec.from: �[2Jnode"},
+		{"back in time", "-1h", time.Hour, shiftStored(40), 2, "", `"-1h" for "--for" flag: it must be from 0s to 72h`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -79,7 +79,7 @@ func (r *shiftRun) left(zs *v1alpha1.ZoneShift) string {
 	return "over"
 }
 
-// stateOf returns a word for the state of a shift, and the message of the controller.
+// stateOf returns a word for the state of a shift, and the message of the controller, fit for terminals.
 func stateOf(zs *v1alpha1.ZoneShift) (state, message string) {
 	accepted := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.Accepted)
 	force := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.ConditionInForce)
@@ -87,9 +87,9 @@ func stateOf(zs *v1alpha1.ZoneShift) (state, message string) {
 	case accepted == nil:
 		return "Unread", "no controller has read it; if this lasts, \"vicinity doctor\" says what is wrong"
 	case accepted.Status != metav1.ConditionTrue || force == nil:
-		return accepted.Reason, accepted.Message
+		return accepted.Reason, plaintext.Line(accepted.Message)
 	}
-	return force.Reason, force.Message
+	return force.Reason, plaintext.Line(force.Message)
 }
 
 func effectOf(s *v1alpha1.ZoneShiftStatus) string {
@@ -126,7 +126,7 @@ begins again.`,
 		Example: `  vicinity shift extend zone-a --for 2h`,
 		Args:    oneName("ZoneShift"),
 	}
-	cmd.Flags().DurationVar(&length, "for", 0, "`DURATION` of the shift from now")
+	cmd.Flags().Func("for", "`DURATION` of the shift from now, at most 72h", durationFlag(&length, 0, longestShift))
 	_ = cmd.MarkFlagRequired("for")
 	return reach.shiftCommand(s, cmd, func(ctx context.Context, r *shiftRun) error { return r.endIn(ctx, length) }, "text", "json", "yaml")
 }
