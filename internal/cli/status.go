@@ -184,5 +184,5 @@ func (r *clusterReader) inputs(ctx context.Context, namespace string) ([]inspect
 		wide.selectFor(&in, r.now)
 		inputs[i] = r.reading(&settings, in)
 	}
-	return inputs, inspect.ShiftsInForce(wide.Shifts, r.now), nil
+	return inputs, inspect.AcceptedShifts(wide.Shifts, r.now), nil
 }

@@ -24,6 +24,8 @@ func (c *fakeCluster) shiftZone(t *testing.T) {
 	zs.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, LastTransitionTime: zs.CreationTimestamp}}
 	other := zs.DeepCopy()
 	other.Name, other.Spec.From.Value = "elsewhere", "zone-b"
+	setCondition(v1alpha1.ConditionInForce, metav1.ConditionFalse, "HintsIgnored", "Cilium ignores hints of shop/web,\x1b[2J as its settings say")(other)
+	setCondition(v1alpha1.ConditionInForce, metav1.ConditionTrue, "Stored", "hints: stored on 4 of 4 slices")(zs)
 	other.Spec.Services.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"near": "never"}}
 	for _, zs := range []*v1alpha1.ZoneShift{zs, other} {
 		if err := c.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("zoneshifts"), inAPI(t, zs), ""); err != nil {

@@ -46,7 +46,7 @@ func (c *console) clusterView(ctx context.Context, r *http.Request, s *snapshot)
 	proxies := c.proxies(ctx, s, &a)
 	places := inspect.PlacesOf(s.cluster, s.nodes, proxies, c.now())
 	v := &clusterView{Regions: places.Regions, Warnings: places.Warnings, All: len(places.Nodes), KnowsProxies: proxies != nil, Query: q}
-	v.ZoneShifts = inspect.ShiftsInForce(s.wide.Shifts, c.now())
+	v.ZoneShifts = inspect.AcceptedShifts(s.wide.Shifts, c.now())
 	nodes := slices.DeleteFunc(places.Nodes, func(n inspect.NodePlace) bool { return !q.wants(&n) })
 	if v.Paging, err = pageOf(r, len(nodes)); err != nil {
 		return nil, nil, err

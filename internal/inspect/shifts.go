@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/plaintext"
@@ -39,33 +41,49 @@ func (c *ClusterSettings) SelectFor(in *routing.Input, namespace *corev1.Namespa
 	in.Shifts, _ = shift.For(c.Shifts, in.Service.Labels, namespace.Labels, now)
 }
 
-// ShiftStatus summarizes a zone shift in force.
+// ShiftStatus summarizes a zone shift that is accepted and not over.
 type ShiftStatus struct {
 	Name   string    `json:"name"`
 	Domain string    `json:"domain"` // as in topology.kubernetes.io/zone=zone-a
 	Until  time.Time `json:"until"`
 	Reason string    `json:"reason"`
+	// Pending says why it is not in force yet, empty if it is.
+	Pending string `json:"pending,omitempty"`
 	// Services, Yielding and Staying count the Services that move, yield and stay.
 	Services int32 `json:"services"`
 	Yielding int32 `json:"yielding"`
 	Staying  int32 `json:"staying"`
 }
 
-// ShiftsInForce returns the zone shifts that are accepted and not over, in their order.
-func ShiftsInForce(all []*v1alpha1.ZoneShift, now time.Time) []ShiftStatus {
+// AcceptedShifts returns the zone shifts that are accepted and not over, in their order.
+func AcceptedShifts(all []*v1alpha1.ZoneShift, now time.Time) []ShiftStatus {
 	var list []ShiftStatus
 	for _, zs := range all {
 		if s, _ := shift.Of(zs, now); s != nil && !s.Returning {
-			list = append(list, ShiftStatus{zs.Name, s.Domain(), s.Until.UTC(), zs.Spec.Reason, zs.Status.Services, zs.Status.Yielding, zs.Status.Staying})
+			list = append(list, ShiftStatus{zs.Name, s.Domain(), s.Until.UTC(), zs.Spec.Reason, pendingOf(zs), zs.Status.Services, zs.Status.Yielding, zs.Status.Staying})
 		}
 	}
 	return list
 }
 
+func pendingOf(zs *v1alpha1.ZoneShift) string {
+	switch force := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.ConditionInForce); {
+	case force == nil:
+		return "vicinity-controller has not read it back"
+	case force.Status != metav1.ConditionTrue:
+		return force.Message
+	}
+	return ""
+}
+
 // String says in one line what it does.
 func (s ShiftStatus) String() string {
-	return fmt.Sprintf("zone shift %s: endpoints in %s get no new connections until %s: %s (Services: %d moving, %d yielding, %d staying)",
-		s.Name, s.Domain, plaintext.Clock(s.Until), plaintext.Of(s.Reason), s.Services, s.Yielding, s.Staying)
+	get, pending := "get", ""
+	if s.Pending != "" {
+		get, pending = "are to get", "; not in force yet: "+plaintext.Of(s.Pending)
+	}
+	return fmt.Sprintf("zone shift %s: endpoints in %s %s no new connections until %s: %s (Services: %d moving, %d yielding, %d staying)%s",
+		s.Name, s.Domain, get, plaintext.Clock(s.Until), plaintext.Of(s.Reason), s.Services, s.Yielding, s.Staying, pending)
 }
 
 // shiftSentences says what zone shifts do to the Service, for each one that holds some of its ready endpoints.
