@@ -165,7 +165,7 @@ func (r *clusterReader) workloadAhead(ctx context.Context, d *v1alpha1.DomainRol
 		ahead.pausedNotice = fmt.Sprintf("%s is paused: it updates no pods before %s", target, resume)
 	}
 	if healthy := inspect.RolloutStatusOf(d).Healthy; d.Status.Phase == v1alpha1.PhaseComplete && healthy < w.pods {
-		ahead.missingPods = fmt.Sprintf("%s wants %s, and %d are healthy", target, count(int64(w.pods), "pod", "pods"), healthy)
+		ahead.missingPods = fmt.Sprintf("%s wants %s and has %d healthy", target, count(int64(w.pods), "pod", "pods"), healthy)
 	}
 	switch {
 	case isMissing:

@@ -196,7 +196,7 @@ func (p *shiftPreview) writeText(page *page) {
 			plaintext.PluralVerb(s.Inside+s.Outside, "endpoint", "leaves", "leave"), others, s.Overload))
 	}
 	for _, s := range p.Yields {
-		line := fmt.Sprintf("%s/%s: needs %d ready endpoints outside, and has %d, besides %d inside", s.Namespace, s.Name, s.Needed, s.Outside, s.Inside)
+		line := fmt.Sprintf("%s/%s: needs %s outside, and has %d, besides %d inside", s.Namespace, s.Name, plaintext.Plural(s.Needed, "ready endpoint"), s.Outside, s.Inside)
 		if s.Scale != "" {
 			line += ": " + s.Scale
 		}

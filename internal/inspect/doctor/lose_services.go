@@ -96,7 +96,7 @@ func (r *rehearsal) checkMembers() {
 			continue
 		}
 		w.explained = true
-		r.add(loseQuorum, object, fmt.Sprintf("%d of %s of %s stay ready, which is no majority.", w.stays, plaintext.Plural(members, "member"), object), showPods(object.Namespace))
+		r.add(loseQuorum, object, fmt.Sprintf("%s keeps %d of %s ready, which is no majority.", object, w.stays, plaintext.Plural(members, "member")), showPods(object.Namespace))
 	}
 }
 

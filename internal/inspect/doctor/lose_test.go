@@ -288,7 +288,7 @@ func TestRehearse(t *testing.T) {
 		}, []string{"lose-no-room Zone zone-a: 2 lost pods find no room on the other nodes (shop/web-18, shop/web-19), with requests of 12 CPUs"}},
 
 		{"a majority in the zone", func(l *Loss) { l.Pods[25].Spec.NodeName = "node-a4" }, []string{
-			"lose-quorum StatefulSet data/db: 1 of 3 members of StatefulSet data/db stay ready",
+			"lose-quorum StatefulSet data/db: StatefulSet data/db keeps 1 of 3 members ready",
 		}},
 		{"no majority before", func(l *Loss) { l.Pods[25].Status.Conditions, l.Pods[26].Status.Conditions = nil, nil }, []string{
 			"lose-service-alone Service data/db: Service data/db loses its only ready endpoint.",
@@ -299,7 +299,7 @@ func TestRehearse(t *testing.T) {
 					pod.Spec.NodeName = "node-a2"
 				}
 			}
-		}, []string{"lose-quorum StaticPods kube-system/etcd: 1 of 3 members"}},
+		}, []string{"lose-quorum StaticPods kube-system/etcd: StaticPods kube-system/etcd keeps 1 of 3 members"}},
 		{"API servers in the zone", func(l *Loss) { l.move("kube-apiserver", "node-a1") }, []string{"lose-control-plane Zone zone-a: The cluster loses all 3 API servers."}},
 		{"a DNS server in the zone", func(l *Loss) { l.move("dns", "node-a1") }, []string{"lose-dns Service kube-system/dns: Service kube-system/dns loses all 3 ready endpoints."}},
 		{"webhooks in the zone", func(l *Loss) { l.move("hook", "node-a1") }, twoHooks("Service certs/hook loses all 3 ready endpoints; writes for the webhook hook.certs are refused.")},
