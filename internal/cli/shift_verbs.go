@@ -141,9 +141,8 @@ func (r *shiftRun) endIn(ctx context.Context, length time.Duration) error {
 		}
 		begun := zs.CreationTimestamp.Time
 		whole := max(r.now.Add(length).Sub(begun).Round(time.Second), shortestShift)
-		switch {
-		case meta.IsStatusConditionFalse(zs.Status.Conditions, v1alpha1.Accepted):
-			_, message := stateOf(zs)
+		switch state, message := stateOf(zs); {
+		case meta.IsStatusConditionFalse(zs.Status.Conditions, v1alpha1.Accepted) && state != shift.ReasonEnded:
 			return "", change, fmt.Errorf("ZoneShift %[1]s is refused, and another end does not change that: %[2]s; \"vicinity shift back %[1]s\" removes it", r.name, message)
 		case whole > longestShift:
 			left := max(begun.Add(longestShift).Sub(r.now), 0).Truncate(time.Second)

@@ -31,23 +31,35 @@ func TestShiftSentences(t *testing.T) {
 		want        string
 	}{
 		{name: "moves", zones: "aabbcc", want: "2 endpoints in topology.kubernetes.io/zone=a get no new connections until 2026-11-20 12:00:00 UTC"},
-		{name: "yields", zones: "abc", change: func(_ *Reading, s *shift.Shift) { s.MaxOverload = 49 },
-			want: "1 endpoint in topology.kubernetes.io/zone=a stays in service: the Service yields, because those outside (2 for 1 inside) would get more than 49 % load on top"},
+		{
+			name: "yields", zones: "abc", change: func(_ *Reading, s *shift.Shift) { s.MaxOverload = 49 },
+			want: "1 endpoint in topology.kubernetes.io/zone=a stays in service: the Service yields, because those outside (2 for 1 inside) would get more than 49 % load on top",
+		},
 		{name: "stays", zones: "a", want: "1 endpoint in topology.kubernetes.io/zone=a stays in service: all its ready endpoints are in the domain"},
 		{name: "moves for some", zones: "abc", change: func(r *Reading, _ *shift.Shift) {
 			r.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		}, want: "1 endpoint in topology.kubernetes.io/zone=a gets no new connections until 2026-11-20 12:00:00 UTC; " +
 			"externalTrafficPolicy: Local: connections from outside the cluster still end on the node that they reach; others move"},
-		{name: "leaves slowly", zones: "abc", annotations: proxied, change: func(_ *Reading, s *shift.Shift) { s.Weight = 0.3 },
-			want: "1 endpoint in topology.kubernetes.io/zone=a gets 30 % of the usual new connections, and soon none until 2026-11-20 12:00:00 UTC"},
-		{name: "leaves at once without groups", zones: "abc", change: func(_ *Reading, s *shift.Shift) { s.Weight = 0.3 },
-			want: "1 endpoint in topology.kubernetes.io/zone=a gets no new connections until 2026-11-20 12:00:00 UTC"},
-		{name: "comes back", zones: "abc", annotations: proxied, change: func(_ *Reading, s *shift.Shift) { s.Weight, s.Returning = 0.3, true },
-			want: "1 endpoint in topology.kubernetes.io/zone=a gets 30 % of the usual new connections, and soon all: the shift ended at 2026-11-20 12:00:00 UTC"},
-		{name: "is back without groups", zones: "abc", change: func(_ *Reading, s *shift.Shift) { s.Weight, s.Returning = 0.3, true },
-			want: "1 endpoint in topology.kubernetes.io/zone=a serves again: the shift ended at 2026-11-20 12:00:00 UTC"},
-		{name: "is left alone", zones: "abc", change: func(r *Reading, _ *shift.Shift) { r.LeftAlone = "it is excluded" },
-			want: "1 endpoint in topology.kubernetes.io/zone=a stays in service: vicinity-controller ignores the Service, because it is excluded"},
+		{
+			name: "leaves slowly", zones: "abc", annotations: proxied, change: func(_ *Reading, s *shift.Shift) { s.Weight = 0.3 },
+			want: "1 endpoint in topology.kubernetes.io/zone=a gets 30 % of the usual new connections, and soon none until 2026-11-20 12:00:00 UTC",
+		},
+		{
+			name: "leaves at once without groups", zones: "abc", change: func(_ *Reading, s *shift.Shift) { s.Weight = 0.3 },
+			want: "1 endpoint in topology.kubernetes.io/zone=a gets no new connections until 2026-11-20 12:00:00 UTC",
+		},
+		{
+			name: "comes back", zones: "abc", annotations: proxied, change: func(_ *Reading, s *shift.Shift) { s.Weight, s.Returning = 0.3, true },
+			want: "1 endpoint in topology.kubernetes.io/zone=a gets 30 % of the usual new connections, and soon all: the shift ended at 2026-11-20 12:00:00 UTC",
+		},
+		{
+			name: "is back without groups", zones: "abc", change: func(_ *Reading, s *shift.Shift) { s.Weight, s.Returning = 0.3, true },
+			want: "1 endpoint in topology.kubernetes.io/zone=a serves again: the shift ended at 2026-11-20 12:00:00 UTC",
+		},
+		{
+			name: "is left alone", zones: "abc", change: func(r *Reading, _ *shift.Shift) { r.LeftAlone = "it is excluded" },
+			want: "1 endpoint in topology.kubernetes.io/zone=a stays in service: vicinity-controller ignores the Service, because it is excluded",
+		},
 		{name: "none of its endpoints", zones: "bbc"},
 		{name: "unknown nodes", zones: "abc", change: func(r *Reading, _ *shift.Shift) { r.Unread = []string{KindNodes} }},
 	} {

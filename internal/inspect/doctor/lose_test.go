@@ -112,9 +112,9 @@ func (l *Loss) each(app string, visit func(*corev1.Pod)) {
 	}
 }
 
-// move puts all pods of an app on a node.
-func (l *Loss) move(app, node string) {
-	l.each(app, func(pod *corev1.Pod) { pod.Spec.NodeName = node })
+// moveInside puts all pods of an app on a node of the zone.
+func (l *Loss) moveInside(app string) {
+	l.each(app, func(pod *corev1.Pod) { pod.Spec.NodeName = "node-a1" })
 }
 
 // publish gives the Services the endpoints that Kubernetes would, in two families.
@@ -300,9 +300,9 @@ func TestRehearse(t *testing.T) {
 				}
 			}
 		}, []string{"lose-quorum StaticPods kube-system/etcd: StaticPods kube-system/etcd keeps 1 of 3 members"}},
-		{"API servers in the zone", func(l *Loss) { l.move("kube-apiserver", "node-a1") }, []string{"lose-control-plane Zone zone-a: The cluster loses all 3 API servers."}},
-		{"a DNS server in the zone", func(l *Loss) { l.move("dns", "node-a1") }, []string{"lose-dns Service kube-system/dns: Service kube-system/dns loses all 3 ready endpoints."}},
-		{"webhooks in the zone", func(l *Loss) { l.move("hook", "node-a1") }, twoHooks("Service certs/hook loses all 3 ready endpoints; writes for the webhook hook.certs are refused.")},
+		{"API servers in the zone", func(l *Loss) { l.moveInside("kube-apiserver") }, []string{"lose-control-plane Zone zone-a: The cluster loses all 3 API servers."}},
+		{"a DNS server in the zone", func(l *Loss) { l.moveInside("dns") }, []string{"lose-dns Service kube-system/dns: Service kube-system/dns loses all 3 ready endpoints."}},
+		{"webhooks in the zone", func(l *Loss) { l.moveInside("hook") }, twoHooks("Service certs/hook loses all 3 ready endpoints; writes for the webhook hook.certs are refused.")},
 		{"only webhooks in the zone are ready", func(l *Loss) {
 			l.each("hook", func(pod *corev1.Pod) {
 				if pod.Spec.NodeName != "node-a1" {
@@ -311,7 +311,7 @@ func TestRehearse(t *testing.T) {
 			})
 		}, twoHooks("Service certs/hook loses its only ready endpoint;")},
 		{"webhooks that may fail", func(l *Loss) {
-			l.move("hook", "node-a1")
+			l.moveInside("hook")
 			ignore := admissionregistrationv1.Ignore
 			for i := range l.Webhooks {
 				l.Webhooks[i].Webhooks[0].FailurePolicy = &ignore

@@ -248,10 +248,10 @@ func (e *examination) checkShifts() {
 		next := "kubectl delete zoneshift " + zs.Name
 		accepted := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.Accepted)
 		switch until := shift.Until(zs); {
-		case accepted != nil && accepted.Status == metav1.ConditionFalse:
-			e.add(shiftRefused, object, fmt.Sprintf("%s is not accepted: %s.", object, sentence(accepted.Message)), next)
 		case until.Before(e.now()):
 			e.add(shiftOver, object, fmt.Sprintf("%s ended at %s.", object, plaintext.Clock(until)), next)
+		case accepted != nil && accepted.Status == metav1.ConditionFalse:
+			e.add(shiftRefused, object, fmt.Sprintf("%s is not accepted: %s.", object, sentence(accepted.Message)), next)
 		default:
 			e.checkPart(ValueRouting, object, "takes a domain out of service")
 		}

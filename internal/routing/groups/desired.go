@@ -45,7 +45,7 @@ type share struct {
 	ready bool
 }
 
-// leaves reports whether no zone uses the endpoints, as of those that leave a domain.
+// leaves reports whether no zone uses the endpoints: they leave a domain.
 func (s *share) leaves() bool { return len(s.consumers.list) == 0 && !s.consumers.nowhere }
 
 type shareKey struct{ part, consumers, home string }
