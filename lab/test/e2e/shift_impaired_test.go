@@ -67,7 +67,6 @@ func shiftImpaired(ctx context.Context, s *scene) (figure string, err error) {
 	}
 	check(s.waitServedBy(ctx, "vicinity", true))
 	check(s.waitAllUsed(ctx, echoes))
-	check(s.controllersLeave(ctx))
 	before := must(s.routedAtRest(ctx))
 	var jobs, inside []lab.LoadJob
 	for _, service := range services {
@@ -171,27 +170,6 @@ func shiftImpaired(ctx context.Context, s *scene) (figure string, err error) {
 		p99s(healthy), p99s(impaired), strings.Join(took, ", "), rounded(calm.Quantile(0.99)), sent,
 		100*highest, rounded(paid.Quantile(0.5)), keptAfter, len(kept), keptFor.Seconds(), keptBefore,
 		ended, drainedAfter.Seconds(), backAfter.Seconds()), nil
-}
-
-// controllersLeave replaces controllers in the shifted zone by others outside. Behind the impaired uplink their
-// webhook would answer too late, and Kubernetes would remove the hints of the shift with each of its own writes.
-func (s *scene) controllersLeave(ctx context.Context) (err error) {
-	zone, _ := s.cluster.Shape().Zone(s.shiftedZone())
-	cordon := func(cordoned bool) (err error) {
-		for _, node := range zone.Nodes {
-			err = errors.Join(err, s.Cordon(context.WithoutCancel(ctx), node.Name, cordoned))
-		}
-		return err
-	}
-	defer undo(&err, func() error { return cordon(false) })
-	check(cordon(true))
-	pods := must(controllers(ctx, s.Client))
-	for i := range pods {
-		if slices.ContainsFunc(zone.Nodes, func(node shape.Node) bool { return node.Name == pods[i].Spec.NodeName }) {
-			check(s.CoreV1().Pods(vicinityNamespace).Delete(ctx, pods[i].Name, atOnce()))
-		}
-	}
-	return errors.Join(s.waitControllers(ctx), s.waitLeader(ctx))
 }
 
 // impairedJobs plans samples from clients outside and inside the shifted zone. Node ports are those of nodes outside.

@@ -45,6 +45,7 @@ func shiftArea() area {
 			{name: "kinds", keep: shiftOfKinds, within: 5 * time.Minute},
 			{name: "ends", keep: shiftEnds, within: 8 * time.Minute},
 			{name: "replicas", keep: shiftOfReplicas, within: 4 * time.Minute},
+			{name: "game-day", keep: gameDay, within: 5 * time.Minute},
 			{name: "scale", keep: shiftAtScale, within: 8 * time.Minute},
 			{name: "impaired", keep: shiftImpaired, within: 5 * time.Minute},
 		},
@@ -659,8 +660,8 @@ spec:
   from: {value: %s}
   for: 1h
   reason: a promise
-  services: {namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [%s, %s]}]}}
-`, s.namespace, zone, s.namespace, vicinityNamespace)))
+  services: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %s}}}
+`, s.namespace, zone, s.namespace)))
 	zs := must(s.waitShift(ctx, "Stored"))
 	stored := time.Since(begun)
 	if now := must(zoneOfLeader(ctx)); now == zone || now == "" {
