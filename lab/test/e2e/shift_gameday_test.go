@@ -20,7 +20,7 @@ func gameDay(ctx context.Context, s *scene) (figure string, err error) {
 	before := must(s.routedAtRest(ctx))
 	defer undo(&err, func() error { return s.unshift(ctx) })
 	folder := must(os.MkdirTemp("", "gameday"))
-	defer os.RemoveAll(folder)
+	defer undo(&err, func() error { return os.RemoveAll(folder) })
 	page := filepath.Join(folder, "report.html")
 	var output []byte
 	result := must(s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 300}}, func(ctx context.Context) (err error) {
