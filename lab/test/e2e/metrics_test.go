@@ -412,10 +412,30 @@ func dashboardsHaveData(ctx context.Context, s *scene) (string, error) {
 			queries = append(queries, query{"recorded", r.Record, math.Inf(1)})
 		}
 	}
-	check(use.untilShown(ctx, queries))
+	// A shift holds up the evictions and rollouts that other queries are about.
+	isOfShift := func(q query) bool { return strings.Contains(q.expr, "vicinity_zone_shift") }
+	check(use.untilShown(ctx, slices.DeleteFunc(slices.Clone(queries), isOfShift)))
+	check(s.showsShift(ctx, slices.DeleteFunc(slices.Clone(queries), func(q query) bool { return !isOfShift(q) })))
 	check(kube.Wait(ctx, "all targets to answer", func(ctx context.Context) (string, error) { return "", s.targetsUp(ctx) }))
 	return fmt.Sprintf("all %d queries of %d dashboards return data (%d may be 0), and all %d recorded series do",
 		asked, len(all), len(quiet), recorded), nil
+}
+
+// showsShift takes a zone out of service until the queries show it.
+func (s *scene) showsShift(ctx context.Context, queries []query) (err error) {
+	defer undo(&err, func() error { return s.unshift(ctx) })
+	check(s.Apply(ctx, "", s.shiftManifest("  for: 1h\n  ramp: 1h\n  maxOverload: 10000\n")))
+	return kube.Wait(ctx, "the queries about zone shifts to have data", func(ctx context.Context) (string, error) {
+		if _, err := s.load(ctx, lab.LoadOptions{Plan: lightPlan()}); err != nil {
+			return "", err
+		}
+		for _, q := range queries {
+			if found, err := s.values(ctx, q.expr); err != nil || len(found) == 0 {
+				return q.from + " has none", err
+			}
+		}
+		return "", nil
+	})
 }
 
 // untilShown uses the cluster until each query has shown data.

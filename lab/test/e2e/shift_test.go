@@ -63,17 +63,21 @@ func (s *scene) shifts() (dynamic.ResourceInterface, error) {
 	return client.Resource(v1alpha1.GroupVersion.WithResource("zoneshifts")), nil
 }
 
-// shift takes the first zone out of service for the scene's namespace, and waits until that is stored.
-func (s *scene) shift(ctx context.Context, spec string) (stored time.Duration, err error) {
-	begun := time.Now()
-	if err := s.Apply(ctx, "", fmt.Sprintf(`apiVersion: vicinity.dev/v1alpha1
+func (s *scene) shiftManifest(spec string) string {
+	return fmt.Sprintf(`apiVersion: vicinity.dev/v1alpha1
 kind: ZoneShift
 metadata: {name: %s}
 spec:
   from: {value: %s}
   reason: a promise
   services: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %s}}}
-%s`, s.namespace, s.shiftedZone(), s.namespace, spec)); err != nil {
+%s`, s.namespace, s.shiftedZone(), s.namespace, spec)
+}
+
+// shift takes the first zone out of service for the scene's namespace, and waits until that is stored.
+func (s *scene) shift(ctx context.Context, spec string) (stored time.Duration, err error) {
+	begun := time.Now()
+	if err := s.Apply(ctx, "", s.shiftManifest(spec)); err != nil {
 		return 0, err
 	}
 	_, err = s.waitShift(ctx, "Stored")
