@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 func writeName(p *page, e *inspect.NameExplanation) {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/internal/routing/explain"
 )
 

@@ -19,7 +19,7 @@ import (
 	"vicinity.dev/vicinity/internal/inspect/doctor"
 	"vicinity.dev/vicinity/internal/inspect/gameday"
 	"vicinity.dev/vicinity/internal/kit/command"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/shift"
 	"vicinity.dev/vicinity/internal/topology"

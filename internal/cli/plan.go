@@ -16,7 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/cli/manifest"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/kit/command"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	routingcapacity "vicinity.dev/vicinity/internal/routing/capacity"
 	"vicinity.dev/vicinity/internal/routing/explain"
 	"vicinity.dev/vicinity/internal/routing/intent"

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/internal/routing/explain"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/internal/topology"
 )
 

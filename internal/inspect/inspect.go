@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // Kinds of objects that may be missing, as in Reading.Unread.

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/internal/routing/explain"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )

@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // PodReading is the input for the answer to a pod's eviction, as it was read of a cluster.

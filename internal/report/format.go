@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // thinSpace keeps a unit on the line of its number.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"vicinity.dev/vicinity/internal/inspect/gameday"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // GameDay writes the page about a practice run.

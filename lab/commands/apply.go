@@ -11,7 +11,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/cli/manifest"
 	"vicinity.dev/vicinity/internal/kit/command"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 func newLabApplyCommand(s command.Streams, f *labFlags) *cobra.Command {

@@ -7,7 +7,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/kit/command"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/lab/shape"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"vicinity.dev/vicinity/internal/kit/command"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/image"
 	"vicinity.dev/vicinity/lab/shape"

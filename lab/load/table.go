@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // Table renders a result for people. sources is the number of pods that sent.

@@ -42,10 +42,9 @@ var house = map[string]kind{
 	"api":    wire,
 	"charts": wire,
 
-	"internal/topology":  ground,
-	"internal/plaintext": ground,
-	"internal/allocate":  ground,
-	"internal/simulate":  ground,
+	"internal/topology": ground,
+	"internal/allocate": ground,
+	"internal/simulate": ground,
 
 	"internal/endpoint": front,
 
@@ -85,8 +84,9 @@ var house = map[string]kind{
 	"internal/scaledown":        door,
 	"internal/scaledown/spread": front,
 
-	"internal/kit":       kit,
-	"internal/kit/bools": ground,
+	"internal/kit":           kit,
+	"internal/kit/bools":     ground,
+	"internal/kit/plaintext": ground,
 
 	"internal/inspect": judge,
 	"internal/report":  view,

@@ -39,7 +39,7 @@ var parsers = map[string]string{
 	"AnnotationPacedReplicas":      "./internal/scaledown/pacing FuzzAnnotations",
 	"AnnotationProgrammed":         "./internal/routing/handover FuzzReady",
 	"AnnotationExcept":             "./internal/routing/handover FuzzReady",
-	"AnnotationProbeFailure":       "./internal/plaintext FuzzOf",
+	"AnnotationProbeFailure":       "./internal/kit/plaintext FuzzOf",
 
 	"RoutingPolicySpec":            "./internal/routing/intent FuzzRequestOf",
 	"ClusterRoutingPolicySpec":     "./internal/routing/intent FuzzRequestOf",

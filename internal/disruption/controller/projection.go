@@ -26,8 +26,8 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/disruption/reservation"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/internal/kit/shell"
-	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Further reasons of the condition Projected.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"vicinity.dev/vicinity/internal/disruption/coverage"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // grafanaSpec is the spec of a ZoneAwarePodDisruptionBudget.

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // Advance returns the expressions of a budget with one value in the only expression with NotIn about a domain, and the values before.

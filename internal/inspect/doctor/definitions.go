@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // Definition is the part of a CRD that is compared.

@@ -20,7 +20,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // Loss is the input of a rehearsal: a cluster, and the zone that it loses.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/ext"
 
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // Brief is Outcome without the numbers. It changes only with the reason, so that a condition is not written at every

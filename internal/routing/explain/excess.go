@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // Excess says which zones send part of their traffic to others by weights, and why, as in "zone-c sends 50 % of its

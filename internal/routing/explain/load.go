@@ -2,7 +2,7 @@ package explain
 
 import (
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // loads are the loads of a plan's endpoints by group and home zone. They are ranges, because nodes that prefer their own

@@ -14,7 +14,7 @@ import (
 	"unicode"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // Outcome returns the sentence about a decision and its rule, such as "balanced: 8 endpoints, starts at 12 (threshold 9

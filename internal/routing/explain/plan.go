@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // Region returns the table of a Service's zones. unit names the capacity, as in "nodes".

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 // Prediction describes the figures for the traffic of a region, as in "100 % of the traffic stays in its zone, no
