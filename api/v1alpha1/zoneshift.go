@@ -153,13 +153,14 @@ type ZoneShiftStatus struct {
 	Yielding int32 `json:"yielding,omitempty"`
 
 	// staying counts the Services whose connections, or some of them, still go
-	// to the domain for other reasons.
+	// to the domain for other reasons. One that moves in part counts for
+	// services, too.
 	//
 	// +optional
 	Staying int32 `json:"staying,omitempty"`
 
-	// stays names Services that yield or stay, with the reason. At most 50 are
-	// listed.
+	// stays names Services that yield, then Services that stay, with the reason.
+	// At most 50 are listed.
 	//
 	// +kubebuilder:validation:MaxItems=50
 	// +listType=atomic

@@ -156,7 +156,7 @@ func (p *program) manager(api *rest.Config, leave *farewell) (manager.Manager, e
 	return mgr, nil
 }
 
-// newLease returns the Lease of the leader, as a manager makes it that is given none.
+// newLease returns the Lease of the leader, as a manager makes it by itself.
 func newLease(api *rest.Config, namespace string) (resourcelock.Interface, error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -133,7 +133,7 @@ func (p *shiftPreview) add(in *inspect.Reading) {
 		p.Moves = append(p.Moves, s)
 		return
 	}
-	s.Needed = shift.NeededOutside(s.Inside, int(p.spec.MaxOverload))
+	s.Needed = shift.NeededOutside(s.Inside, effect.Bound)
 	if deployment, pods := deploymentOf(in.Slices); deployment != "" {
 		s.Scale = fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=%d", s.Namespace, deployment, pods+s.Needed-s.Outside)
 	}
@@ -203,7 +203,7 @@ func (p *shiftPreview) writeText(page *page) {
 		yields = append(yields, line)
 	}
 	page.list(plaintext.PluralVerb(len(moves), "Service", "moves", "move"), first(moves))
-	page.list(fmt.Sprintf("%s, because the others would get more than %d %% on top", plaintext.PluralVerb(len(yields), "Service", "yields", "yield"), p.spec.MaxOverload), first(yields))
+	page.list(plaintext.PluralVerb(len(yields), "Service", "yields", "yield")+", because the others would get more load than spec.maxOverload allows", first(yields))
 	page.list(plaintext.PluralVerb(len(p.Stays), "Service", "stays", "stay"), first(staysText(p.Stays)))
 	if len(moves)+len(yields)+len(p.Stays) == 0 {
 		page.list("", []string{"no Service that the shift selects has endpoints there"})

@@ -95,7 +95,7 @@ func TestZoneShift(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventually(t, "the first page names the shift", func() bool {
-		return strings.Contains(w.get(t, "/cluster", 200), "zone shift out: endpoints in topology.kubernetes.io/zone=a are to get no new connections until")
+		return strings.Contains(w.get(t, "/cluster", 200), "zone shift out: endpoints in topology.kubernetes.io/zone=a will get no new connections until")
 	})
 	after := w.get(t, "/services/shop/web", 200)
 	const effect = "zone shift out: 2 endpoints in topology.kubernetes.io/zone=a get no new connections until"

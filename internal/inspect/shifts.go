@@ -80,7 +80,7 @@ func pendingOf(zs *v1alpha1.ZoneShift) string {
 func (s ShiftStatus) String() string {
 	get, pending := "get", ""
 	if s.Pending != "" {
-		get, pending = "are to get", "; not in force yet: "+plaintext.Of(s.Pending)
+		get, pending = "will get", "; not in force yet: "+plaintext.Of(s.Pending)
 	}
 	return fmt.Sprintf("zone shift %s: endpoints in %s %s no new connections until %s: %s (Services: %d moving, %d yielding, %d staying)%s",
 		s.Name, s.Domain, get, plaintext.Clock(s.Until), plaintext.Of(s.Reason), s.Services, s.Yielding, s.Staying, pending)
@@ -121,7 +121,7 @@ func (in *Reading) shiftEffect(s *shift.Shift, effect *routing.Shifting) (verb, 
 	case in.LeftAlone != "":
 		return "stay", "in service: vicinity-controller ignores the Service, because " + in.LeftAlone
 	case effect.Yields:
-		return "stay", fmt.Sprintf("in service: the Service yields, because those outside (%d for %d inside) would get more than %d %% load on top", effect.Outside, effect.Inside, s.MaxOverload)
+		return "stay", fmt.Sprintf("in service: the Service yields, because those outside (%d for %d inside) would get more than %d %% load on top", effect.Outside, effect.Inside, effect.Bound)
 	case !effect.Moves && effect.Stays != "":
 		return "stay", "in service: " + effect.Stays
 	case !effect.Moves:

@@ -23,8 +23,8 @@ type memory interface {
 	Forget(ruleset.Family, []ruleset.Forget) error
 }
 
-// cleaner deletes tracked connections of removed or drained endpoints, and remembered clients, from the kernel. That may take long, so
-// it runs beside the programmer. It retries after failures: packets of the connections that are left get no answer.
+// cleaner deletes tracked connections to removed or drained endpoints, and remembered clients, from the kernel. That may
+// take long, so it runs beside the programmer. It retries after failures: packets of the connections that are left get no answer.
 type cleaner struct {
 	tracker tracker
 	memory  memory

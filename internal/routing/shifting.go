@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -43,18 +44,13 @@ func FollowsGroups(in Input) bool {
 
 func shiftingOf(in *Input, request routingintent.Request) (s Shifting) {
 	request.Groups = request.Groups && !in.Settings.WithoutGroups
-	if !request.Groups {
-		in.Shifts = slices.DeleteFunc(slices.Clone(in.Shifts), func(s shift.Shift) bool { return s.Returning })
-	}
-	if !in.isPresent() {
+	in.Shifts = slices.DeleteFunc(slices.Clone(in.Shifts), func(s shift.Shift) bool {
+		return s.Returning && !request.Groups || !in.hasEndpointIn(&s)
+	})
+	if len(in.Shifts) == 0 {
 		return s
 	}
-	for i := range in.Shifts {
-		one := Input{Slices: in.Slices, Cluster: in.Cluster, Shifts: in.Shifts[i : i+1]}
-		if bound := in.Shifts[i].MaxOverload; one.isPresent() && (s.Bound == 0 || bound < s.Bound) {
-			s.Bound = bound
-		}
-	}
+	s.Bound = slices.MinFunc(in.Shifts, func(a, b shift.Shift) int { return cmp.Compare(a.MaxOverload, b.MaxOverload) }).MaxOverload
 	// Clients of a port need an endpoint that has it.
 	for _, eps := range hints.ByPort(in.Slices) {
 		endpoints := routingintent.SliceEndpoints(eps, in.Cluster)
@@ -83,10 +79,10 @@ func shiftingOf(in *Input, request routingintent.Request) (s Shifting) {
 	return s
 }
 
-// isPresent reports whether a slice has an endpoint in a shifted domain, ready or not.
-func (in *Input) isPresent() bool {
+// hasEndpointIn reports whether a slice has an endpoint in the domain, ready or not.
+func (in *Input) hasEndpointIn(s *shift.Shift) bool {
 	return slices.ContainsFunc(in.Slices, func(slice *discoveryv1.EndpointSlice) bool {
-		return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return in.isOut(&e) })
+		return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return s.HoldsEndpoint(&e, in.Cluster) })
 	})
 }
 
@@ -235,11 +231,8 @@ func (f *FamilyDecision) keepShare(in *Input, request *routingintent.Request, in
 // KeptOut counts the endpoints of a domain that stored slices and groups keep out of service.
 func KeptOut(s *shift.Shift, in *Input) (out int) {
 	for _, slice := range in.Slices {
-		for i := range slice.Endpoints {
-			if e := &slice.Endpoints[i]; hints.IsUsed(e) && s.HoldsEndpoint(e, in.Cluster) && hints.IsOut(e) {
-				out++
-			}
-		}
+		_, kept := SliceShare(s, slice, in.Cluster)
+		out += kept
 	}
 	for _, group := range in.Groups {
 		// Without zones, groups have no consumers.
@@ -248,6 +241,19 @@ func KeptOut(s *shift.Shift, in *Input) (out int) {
 		}
 	}
 	return out
+}
+
+// SliceShare counts the endpoints of a slice in a domain, and how many of them its hints keep out of service.
+func SliceShare(s *shift.Shift, slice *discoveryv1.EndpointSlice, cluster *routingintent.Cluster) (inside, out int) {
+	for i := range slice.Endpoints {
+		if e := &slice.Endpoints[i]; hints.IsUsed(e) && s.HoldsEndpoint(e, cluster) {
+			inside++
+			if hints.IsOut(e) {
+				out++
+			}
+		}
+	}
+	return inside, out
 }
 
 // GroupShare reports whether a group has endpoints of a domain, and the greatest weight that a zone gives them.

@@ -1,9 +1,11 @@
 package shift
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -81,12 +83,14 @@ func acceptanceOf(zs *v1alpha1.ZoneShift) *metav1.Condition {
 	return accepted
 }
 
-// OfNode returns the accepted ZoneShift that takes a node out of service until the latest time, nil without one. It may be
-// over.
-func OfNode(all []*v1alpha1.ZoneShift, node topology.Labels) (last *v1alpha1.ZoneShift) {
+// OfNodes returns the accepted ZoneShift that takes any of the nodes out of service until the latest time, nil without one. It
+// may be over.
+func OfNodes(all []*v1alpha1.ZoneShift, nodes ...topology.Labels) (last *v1alpha1.ZoneShift) {
 	for _, zs := range all {
-		domain := Shift{Key: zs.Spec.From.Key, Value: zs.Spec.From.Value}
-		if acceptanceOf(zs) != nil && domain.Holds(node, node[topology.Zone]) && (last == nil || Until(zs).After(Until(last)) || Until(zs).Equal(Until(last)) && zs.Name < last.Name) {
+		domain := Begun(zs)
+		holds := func(node topology.Labels) bool { return domain.Holds(node, node[topology.Zone]) }
+		isLater := last == nil || cmp.Or(Until(zs).Compare(Until(last)), strings.Compare(last.Name, zs.Name)) > 0
+		if acceptanceOf(zs) != nil && isLater && slices.ContainsFunc(nodes, holds) {
 			last = zs
 		}
 	}

@@ -64,7 +64,7 @@ func shiftOf(w World, pod *corev1.Pod) disruption.Shift {
 	if node == nil {
 		return disruption.Shift{}
 	}
-	zs := shift.OfNode(w.Shifts, node.Labels)
+	zs := shift.OfNodes(w.Shifts, node.Labels)
 	if zs == nil {
 		return disruption.Shift{}
 	}

@@ -69,11 +69,7 @@ func (r *reconciler) sync(ctx context.Context, t target) (time.Duration, error) 
 	if err := r.evictions.List(ctx, &list, client.InNamespace(t.Namespace), client.MatchingFields{indexUID: string(t.UID)}); err != nil {
 		return 0, fmt.Errorf("listing Evictions of pod %s: %w", t, err)
 	}
-	all := make([]*lifecyclev1alpha1.Eviction, len(list.Items))
-	for i := range list.Items {
-		all[i] = &list.Items[i]
-	}
-	turn := turnOf(all)
+	turn := turnOf(shell.Pointers(list.Items))
 	if turn.step != decide {
 		r.memory.decided(t)
 	}

@@ -170,3 +170,12 @@ func ReadNamespace(ctx context.Context, c client.Reader, name string) (*metav1.P
 	}
 	return namespace, nil
 }
+
+// Pointers returns pointers to the items of a list.
+func Pointers[T any](items []T) []*T {
+	list := make([]*T, len(items))
+	for i := range items {
+		list[i] = &items[i]
+	}
+	return list
+}

@@ -251,11 +251,7 @@ func (r *reconciler) liveFleet(ctx context.Context, d *v1alpha1.DomainRollout, t
 	if live.revision != t.revision {
 		return nil, nil
 	}
-	pods := make([]*corev1.Pod, len(list.Items))
-	for i := range list.Items {
-		pods[i] = &list.Items[i]
-	}
-	return newFleet(live, pods, m), nil
+	return newFleet(live, shell.Pointers(list.Items), m), nil
 }
 
 // due returns the targets that can be handled now, and a function that returns when to handle a target again. A paused

@@ -22,8 +22,10 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/scheduling"
+	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/rollout"
 	"vicinity.dev/vicinity/internal/shift"
+	"vicinity.dev/vicinity/internal/topology"
 )
 
 // defaultDeadline holds if the spec has no deadline.
@@ -132,22 +134,14 @@ func (r *reconciler) shiftOf(ctx context.Context, v *view, nodes map[string]*cor
 	if err := r.client.List(ctx, &list); err != nil {
 		return last, fmt.Errorf("reading ZoneShifts: %w", err)
 	}
-	all := make([]*v1alpha1.ZoneShift, len(list.Items))
-	for i := range list.Items {
-		all[i] = &list.Items[i]
-	}
+	var used []topology.Labels
 	for _, pod := range v.pods {
-		node := nodes[pod.Spec.NodeName]
-		if node == nil {
-			continue
+		if node := nodes[pod.Spec.NodeName]; node != nil {
+			used = append(used, node.Labels)
 		}
-		zs := shift.OfNode(all, node.Labels)
-		if zs == nil {
-			continue
-		}
-		if until := shift.Until(zs); until.After(last.Until) || until.Equal(last.Until) && zs.Name < last.Name {
-			last = rollout.Shift{Name: zs.Name, Key: zs.Spec.From.Key, Domain: zs.Spec.From.Value, Until: until}
-		}
+	}
+	if zs := shift.OfNodes(shell.Pointers(list.Items), used...); zs != nil {
+		last = rollout.Shift{Name: zs.Name, Key: zs.Spec.From.Key, Domain: zs.Spec.From.Value, Until: shift.Until(zs)}
 	}
 	return last, nil
 }

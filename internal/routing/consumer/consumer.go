@@ -36,7 +36,7 @@ type Consumer struct {
 	forNodes string
 	// homed says that the program follows hints only if all endpoints are in zones.
 	homed bool
-	// unsure says that it is not known what the program does where an endpoint is in no zone, or where the Service has a distribution.
+	// unsure says that the program may ignore hints if an endpoint is in no zone, or if the Service has a distribution.
 	unsure bool
 }
 

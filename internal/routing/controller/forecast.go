@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/capacity"
 	"vicinity.dev/vicinity/internal/routing/intent"
@@ -55,7 +56,7 @@ func (f *Forecast) Overload(ctx context.Context, namespace string, sets map[stri
 	if err := f.client.List(ctx, &nodes); err != nil {
 		return nil, fmt.Errorf("reading Nodes: %w", err)
 	}
-	cluster := capacity.NewCluster(pointers(nodes.Items))
+	cluster := capacity.NewCluster(shell.Pointers(nodes.Items))
 	for i := range services.Items {
 		service := &services.Items[i]
 		if service.DeletionTimestamp != nil || f.options.Exclusion.Reason(namespace, service.Name) != "" {

@@ -22,7 +22,7 @@ func (w *world) groups() []*v1alpha1.EndpointGroup {
 	if err := w.client.List(context.Background(), &list, client.MatchingFields{indexGroupService: "web"}); err != nil {
 		w.t.Fatal(err)
 	}
-	return pointers(list.Items)
+	return shell.Pointers(list.Items)
 }
 
 // readyAddresses returns the addresses that the groups of the Service web give as ready to the nodes of a zone.

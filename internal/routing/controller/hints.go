@@ -60,14 +60,6 @@ func (r *reconciler) writeHints(ctx context.Context, write hints.Write) (*discov
 	return slice, nil
 }
 
-func pointers[T any](items []T) []*T {
-	list := make([]*T, len(items))
-	for i := range items {
-		list[i] = &items[i]
-	}
-	return list
-}
-
 // serviceObject returns a Service to read a response into.
 func serviceObject(service *corev1.Service) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name}}

@@ -58,7 +58,7 @@ func (w *nodeWatcher) read(ctx context.Context) (*intent.Cluster, error) {
 	if err := w.client.List(ctx, &list); err != nil {
 		return nil, err
 	}
-	return capacity.NewCluster(pointers(list.Items)), nil
+	return capacity.NewCluster(shell.Pointers(list.Items)), nil
 }
 
 // handler notes relevant changes of nodes. Nodes report their status every few minutes, mostly

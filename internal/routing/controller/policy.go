@@ -178,7 +178,7 @@ func ReadPolicies(ctx context.Context, c client.Reader, namespace string) (p Pol
 	if err := c.List(ctx, &own, client.InNamespace(namespace)); err != nil {
 		return p, fmt.Errorf("reading RoutingPolicies of %s: %w", namespace, err)
 	}
-	p.Own = pointers(own.Items)
+	p.Own = shell.Pointers(own.Items)
 	var defaults v1alpha1.ClusterRoutingPolicyList
 	if err := c.List(ctx, &defaults); err != nil {
 		return p, fmt.Errorf("reading ClusterRoutingPolicies: %w", err)
@@ -190,7 +190,7 @@ func ReadPolicies(ctx context.Context, c client.Reader, namespace string) (p Pol
 	if err != nil {
 		return p, client.IgnoreNotFound(err)
 	}
-	p.Defaults = intent.ForNamespace(pointers(defaults.Items), found.Labels)
+	p.Defaults = intent.ForNamespace(shell.Pointers(defaults.Items), found.Labels)
 	return p, nil
 }
 

@@ -102,7 +102,7 @@ func (r *reconciler) releaseDeleted(ctx context.Context, key types.NamespacedNam
 	if err := r.client.List(ctx, &eps, client.InNamespace(key.Namespace), client.MatchingFields{indexSliceService: key.Name}); err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading EndpointSlices: %w", err)
 	}
-	result, _, err := shell.Finish(0, r.release(ctx, pointers(eps.Items)))
+	result, _, err := shell.Finish(0, r.release(ctx, shell.Pointers(eps.Items)))
 	return result, err
 }
 
@@ -200,7 +200,7 @@ func read(ctx context.Context, c client.Reader, service *corev1.Service) (in rou
 	if err := c.List(ctx, &groups, client.InNamespace(service.Namespace), client.MatchingFields{indexGroupService: service.Name}); err != nil {
 		return in, fmt.Errorf("reading EndpointGroups: %w", err)
 	}
-	in.Groups = pointers(groups.Items)
+	in.Groups = shell.Pointers(groups.Items)
 	policies, err := ReadPolicies(ctx, c, service.Namespace)
 	in.Policies, in.Defaults = policies.Own, policies.Defaults
 	return in, err
@@ -211,7 +211,7 @@ func slicesOf(ctx context.Context, c client.Reader, service *corev1.Service) ([]
 	if err := c.List(ctx, &eps, client.InNamespace(service.Namespace), client.MatchingFields{indexSliceService: service.Name}); err != nil {
 		return nil, fmt.Errorf("reading EndpointSlices: %w", err)
 	}
-	return pointers(eps.Items), nil
+	return shell.Pointers(eps.Items), nil
 }
 
 func (s *pass) decide() (routing.Decision, error) {

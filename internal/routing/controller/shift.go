@@ -146,7 +146,7 @@ func shiftsOf(ctx context.Context, c client.Reader, service *corev1.Service, now
 	if client.IgnoreNotFound(err) != nil {
 		return nil, 0, err
 	}
-	list, lasts = shift.For(pointers(all.Items), service.Labels, namespace.Labels, now)
+	list, lasts = shift.For(shell.Pointers(all.Items), service.Labels, namespace.Labels, now)
 	return list, lasts, nil
 }
 
@@ -203,7 +203,12 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 	until := metav1.NewTime(shift.Until(zs))
 	status := &zs.Status
 	status.ObservedGeneration, status.Until = zs.Generation, &until
-	survey, err := r.survey(ctx, zs, now)
+	var list v1alpha1.ZoneShiftList
+	if err := r.client.List(ctx, &list); err != nil {
+		return 0, fmt.Errorf("reading ZoneShifts: %w", err)
+	}
+	others := slices.DeleteFunc(shell.Pointers(list.Items), func(other *v1alpha1.ZoneShift) bool { return other.Name == zs.Name })
+	survey, err := r.survey(ctx, zs, others, now)
 	if err != nil {
 		return 0, err
 	}
@@ -216,10 +221,7 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 	// the end.
 	accepted := meta.FindStatusCondition(status.Conditions, v1alpha1.Accepted)
 	if accepted == nil || accepted.Status == metav1.ConditionUnknown || accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration != zs.Generation {
-		reason, message, awaited, err := r.fault(ctx, zs, survey, now)
-		if err != nil {
-			return 0, err
-		}
+		reason, message, awaited := survey.fault(zs, others, now)
 		if awaited == "" && r.options.Awaits != nil {
 			if awaited, err = r.options.Awaits(ctx, zs); err != nil {
 				return 0, err
@@ -244,8 +246,9 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionYielding)
 		return again, nil
 	}
-	status.Services, status.Yielding, status.Staying = survey.moving, survey.yielding, survey.staying
-	status.Stays = survey.stays[:min(len(survey.stays), mostStays)]
+	status.Services, status.Yielding, status.Staying = survey.moving, int32(len(survey.yielding)), int32(len(survey.staying))
+	stays := slices.Concat(survey.yielding, survey.staying)
+	status.Stays = stays[:min(len(stays), mostStays)]
 	switch left := until.Sub(now); {
 	case left > 0:
 		again = min(surveyEvery, left)
@@ -258,10 +261,10 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 			set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonWriting, survey.text())
 			again = min(surveyWriting, left)
 		}
-		if survey.yielding > 0 {
+		if len(survey.yielding) > 0 {
 			set(v1alpha1.ConditionYielding, metav1.ConditionTrue, "Overload", survey.yields(zs))
 		} else {
-			set(v1alpha1.ConditionYielding, metav1.ConditionFalse, "WithinBound", fmt.Sprintf("no Service gets more than %d %% load on top", zs.Spec.MaxOverload))
+			set(v1alpha1.ConditionYielding, metav1.ConditionFalse, "WithinBound", "no Service yields: none would exceed spec.maxOverload")
 		}
 	case survey.left > 0 || survey.ramps:
 		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonReturning, fmt.Sprintf("the time is over; endpoints that still get no new connections: %d", survey.left))
@@ -276,34 +279,26 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 }
 
 // fault returns why a ZoneShift cannot begin, or what it waits for. Both are empty if it can begin.
-func (r shiftReconciler) fault(ctx context.Context, zs *v1alpha1.ZoneShift, survey *shiftSurvey, now time.Time) (reason, message, awaited string, err error) {
-	var all v1alpha1.ZoneShiftList
-	if err := r.client.List(ctx, &all); err != nil {
-		return "", "", "", fmt.Errorf("reading ZoneShifts: %w", err)
-	}
-	cluster, err := r.nodes.current(ctx)
-	if err != nil {
-		return "", "", "", fmt.Errorf("reading Nodes: %w", err)
-	}
-	for i := range all.Items {
+func (s *shiftSurvey) fault(zs *v1alpha1.ZoneShift, others []*v1alpha1.ZoneShift, now time.Time) (reason, message, awaited string) {
+	for _, other := range others {
 		// The cache may lack the judgement.
-		other := &all.Items[i]
 		isUnjudged := meta.FindStatusCondition(other.Status.Conditions, v1alpha1.Accepted) == nil
-		if other.Name != zs.Name && isUnjudged && cmp.Or(other.CreationTimestamp.Compare(zs.CreationTimestamp.Time), strings.Compare(other.Name, zs.Name)) < 0 {
-			return "", "", "ZoneShift " + other.Name + " is judged first", nil
+		if isUnjudged && cmp.Or(other.CreationTimestamp.Compare(zs.CreationTimestamp.Time), strings.Compare(other.Name, zs.Name)) < 0 {
+			return "", "", "ZoneShift " + other.Name + " is judged first"
 		}
 	}
-	if reason, message = shift.Fault(zs, pointers(all.Items), cluster, now); reason == "" {
-		reason, message = shift.Overloads(zs, survey.inside, survey.outside)
+	if reason, message = shift.Fault(zs, others, s.cluster, now); reason == "" {
+		reason, message = shift.Overloads(zs, s.inside, s.outside)
 	}
-	return reason, message, "", nil
+	return reason, message, ""
 }
 
 // shiftSurvey is how far a shift is in force.
 type shiftSurvey struct {
-	moving, yielding, staying int32
-	// stays are the Services that yield or stay, by name.
-	stays []v1alpha1.StayingService
+	cluster *intent.Cluster
+	// moving counts the Services that move. Those of them that move in part are in staying, too.
+	moving            int32
+	yielding, staying []v1alpha1.StayingService
 	// inside and outside count the ready endpoints of the Services that move or yield.
 	inside, outside int
 	// slices, groups and names count the objects that should keep endpoints out, and that do. Names are groups for DNS.
@@ -315,14 +310,14 @@ type shiftSurvey struct {
 	// still gives some of them less than their share.
 	left  int
 	ramps bool
-	// ignored says which program ignores the stored hints of a Service, empty if none is known to.
+	// ignored says which program ignores the stored hints of a Service, empty without a known one.
 	ignored string
 	// homeless are nodes without a zone, whose proxies follow no hints.
 	homeless int
 }
 
-// survey reads how far a shift is in force. Before it is accepted, it says what the shift would do.
-func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now time.Time) (*shiftSurvey, error) {
+// survey reads how far a shift is in force. Before it is accepted, it surveys the effect that the shift would have.
+func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, others []*v1alpha1.ZoneShift, now time.Time) (*shiftSurvey, error) {
 	cluster, err := r.nodes.current(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading Nodes: %w", err)
@@ -335,7 +330,7 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now
 	if current, _ := shift.Of(zs, now); current != nil {
 		s = *current
 	}
-	survey := &shiftSurvey{homeless: len(cluster.WithoutZone), ramps: s.Returning, proxied: map[string][]handover.GroupVersion{}}
+	survey := &shiftSurvey{cluster: cluster, homeless: len(cluster.WithoutZone), ramps: s.Returning, proxied: map[string][]handover.GroupVersion{}}
 	for _, key := range slices.SortedFunc(maps.Keys(services), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
 		var service corev1.Service
 		if err := r.client.Get(ctx, key, &service); err != nil {
@@ -352,13 +347,9 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now
 		if err != nil {
 			return nil, err
 		}
-		others, _, err := shiftsOf(ctx, r.client, &service, now)
-		if err != nil {
-			return nil, err
-		}
-		others = slices.DeleteFunc(others, func(o shift.Shift) bool { return o.Name == zs.Name })
-		in.Cluster, in.Settings, in.Shifts = cluster, r.options.Settings, append([]shift.Shift{s}, others...)
-		if !slices.ContainsFunc(others, func(o shift.Shift) bool { return o.Domain() == s.Domain() }) {
+		followed, _ := shift.For(others, service.Labels, namespace.Labels, now)
+		in.Cluster, in.Settings, in.Shifts = cluster, r.options.Settings, append([]shift.Shift{s}, followed...)
+		if !slices.ContainsFunc(followed, func(o shift.Shift) bool { return o.Domain() == s.Domain() }) {
 			survey.left += routing.KeptOut(&s, &in)
 		}
 		if shift.Selects(zs, service.Labels, namespace.Labels) && service.DeletionTimestamp == nil {
@@ -376,7 +367,7 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, now
 	return survey, nil
 }
 
-// ignored says which program serves a hinted Service and ignores hints, empty if none is known to.
+// ignored says which program serves a hinted Service and ignores hints, empty without a known one.
 func (r *reconciler) ignored(in *routing.Input) string {
 	settings := r.cilium.settings.Load()
 	if settings == nil || in.Service.Labels[v1alpha1.LabelRouted] != "true" {
@@ -429,26 +420,23 @@ func (s *stored) count(done bool) {
 }
 
 func (s *shiftSurvey) add(in *routing.Input, excluded, ignored string) {
+	named := func(reason string) v1alpha1.StayingService {
+		return v1alpha1.StayingService{Namespace: in.Service.Namespace, Name: in.Service.Name, Reason: reason}
+	}
 	shifting := routing.ShiftingOf(*in)
-	stays := cmp.Or(excluded, shifting.Stays)
+	if stays := cmp.Or(excluded, shifting.Stays); stays != "" {
+		s.staying = append(s.staying, named(stays))
+	}
 	switch {
-	case excluded != "":
-		s.staying++
+	case excluded != "" || !shifting.Yields && !shifting.Moves:
+		return
 	case shifting.Yields:
-		s.yielding++
-		stays = fmt.Sprintf("yields: it has %d ready endpoints in the domain and %d outside", shifting.Inside, shifting.Outside)
-	case shifting.Moves:
+		s.yielding = append(s.yielding, named(fmt.Sprintf("yields: it has %d ready endpoints in the domain and %d outside", shifting.Inside, shifting.Outside)))
+	default:
 		s.moving++
 		s.countStored(in, ignored)
-	case stays != "":
-		s.staying++
 	}
-	if excluded == "" && (shifting.Moves || shifting.Yields) {
-		s.inside, s.outside = s.inside+shifting.Inside, s.outside+shifting.Outside
-	}
-	if stays != "" {
-		s.stays = append(s.stays, v1alpha1.StayingService{Namespace: in.Service.Namespace, Name: in.Service.Name, Reason: stays})
-	}
+	s.inside, s.outside = s.inside+shifting.Inside, s.outside+shifting.Outside
 }
 
 // countStored counts the slices or groups of a Service that keep its endpoints out.
@@ -478,16 +466,7 @@ func (s *shiftSurvey) countStored(in *routing.Input, ignored string) {
 		s.ignored = ignored
 	}
 	for _, slice := range in.Slices {
-		inside, out := 0, 0
-		for i := range slice.Endpoints {
-			if e := &slice.Endpoints[i]; hints.IsUsed(e) && own.HoldsEndpoint(e, in.Cluster) {
-				inside++
-				if hints.IsOut(e) {
-					out++
-				}
-			}
-		}
-		if inside > 0 {
+		if inside, out := routing.SliceShare(own, slice, in.Cluster); inside > 0 {
 			s.slices.count(inside == out)
 		}
 	}
@@ -518,5 +497,5 @@ func (s *shiftSurvey) text() string {
 
 func (s *shiftSurvey) yields(zs *v1alpha1.ZoneShift) string {
 	return fmt.Sprintf("%s: the endpoints outside would get more than %d %% load on top; add replicas outside, or raise spec.maxOverload",
-		plaintext.PluralVerb(int(s.yielding), "Service", "yields", "yield"), zs.Spec.MaxOverload)
+		plaintext.PluralVerb(len(s.yielding), "Service", "yields", "yield"), zs.Spec.MaxOverload)
 }

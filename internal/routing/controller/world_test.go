@@ -185,7 +185,7 @@ func (w *world) slices(name string) []*discoveryv1.EndpointSlice {
 	if err := w.client.List(context.Background(), &list, client.MatchingFields{indexSliceService: name}); err != nil {
 		w.t.Fatal(err)
 	}
-	return pointers(list.Items)
+	return shell.Pointers(list.Items)
 }
 
 // hints returns the hinted zones of all endpoints of the Service web, slice by slice.

@@ -49,7 +49,7 @@ type Options struct {
 	Node string // may be empty
 	// Service is that of the webhooks, which every replica serves. Without a name no replica stands by.
 	Service types.NamespacedName
-	// OnChange is told whether the replica stands by.
+	// OnChange is called when the replica begins and ends to stand by.
 	OnChange func(standsBy bool)
 	// Leave ends the process, which gives up the Lease.
 	Leave func()

@@ -455,7 +455,7 @@ func shiftOfKinds(ctx context.Context, s *scene) (figure string, err error) {
 	for _, stays := range zs.Status.Stays {
 		reasons[stays.Name] = stays.Reason
 	}
-	if zs.Status.Services != int32(len(moving)+1) || zs.Status.Staying != 1 || len(reasons) != 2 ||
+	if zs.Status.Services != int32(len(moving)+1) || zs.Status.Staying != 2 || len(reasons) != 2 ||
 		!strings.HasPrefix(reasons["internal"], "internalTrafficPolicy: Local") || !strings.HasPrefix(reasons["external"], "externalTrafficPolicy: Local") {
 		return "", fmt.Errorf("the status is %+v", zs.Status)
 	}
