@@ -263,7 +263,13 @@ func (g *gameDay) sample(ctx context.Context, zs *v1alpha1.ZoneShift) (isYield b
 		return false, ctx.Err()
 	}
 	var parts []string
-	yields := slices.DeleteFunc(namesOf(effect.Yields), func(name string) bool { return slices.Contains(g.yields, name) })
+	yields := namesOf(effect.Yields)
+	for _, s := range g.run.Services { // one without a ready endpoint outside does not move, either
+		if outside[s.Name] == 0 && slices.ContainsFunc(effect.Stays, func(stays v1alpha1.StayingService) bool { return stays.Namespace+"/"+stays.Name == s.Name }) {
+			yields = append(yields, s.Name)
+		}
+	}
+	yields = slices.DeleteFunc(yields, func(name string) bool { return slices.Contains(g.yields, name) })
 	if g.yields = append(g.yields, yields...); len(yields) > 0 {
 		parts = append(parts, "not predicted to yield: "+plaintext.FirstOf(yields, mostListed))
 		if g.abortOnYield {

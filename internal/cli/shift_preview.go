@@ -45,6 +45,8 @@ type shiftedService struct {
 	Inside    int    `json:"inside"`
 	Outside   int    `json:"outside"`
 	Overload  int    `json:"overload"`
+	// Near says which domain of a near Service has too few endpoints left, if that is why it yields.
+	Near string `json:"near,omitempty"`
 	// Needed is the number of ready endpoints outside with which a Service that yields moves.
 	Needed int `json:"needed,omitempty"`
 	// Scale is the command that adds them.
@@ -133,6 +135,10 @@ func (p *shiftPreview) add(in *inspect.Reading) {
 		p.Moves = append(p.Moves, s)
 		return
 	}
+	if s.Near = effect.Near; s.Near != "" {
+		p.Yields = append(p.Yields, s)
+		return
+	}
 	s.Needed = shift.NeededOutside(s.Inside, effect.Bound)
 	if deployment, pods := deploymentOf(in.Slices); deployment != "" {
 		s.Scale = fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=%d", s.Namespace, deployment, pods+s.Needed-s.Outside)
@@ -197,7 +203,10 @@ func (p *shiftPreview) writeText(page *page) {
 	}
 	for _, s := range p.Yields {
 		line := fmt.Sprintf("%s/%s: needs %s outside, and has %d, besides %d inside", s.Namespace, s.Name, plaintext.Plural(s.Needed, "ready endpoint"), s.Outside, s.Inside)
-		if s.Scale != "" {
+		switch {
+		case s.Near != "":
+			line = fmt.Sprintf("%s/%s: %s", s.Namespace, s.Name, s.Near)
+		case s.Scale != "":
 			line += ": " + s.Scale
 		}
 		yields = append(yields, line)

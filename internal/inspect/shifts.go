@@ -68,7 +68,7 @@ func AcceptedShifts(all []*v1alpha1.ZoneShift, now time.Time) []ShiftStatus {
 
 func pendingOf(zs *v1alpha1.ZoneShift) string {
 	switch force := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.ConditionInForce); {
-	case force == nil:
+	case force == nil || force.ObservedGeneration != zs.Generation:
 		return "vicinity-controller has not read it back"
 	case force.Status != metav1.ConditionTrue:
 		return force.Message
@@ -120,6 +120,8 @@ func (in *Reading) shiftEffect(s *shift.Shift, effect *routing.Shifting) (verb, 
 	switch {
 	case in.LeftAlone != "":
 		return "stay", "in service: vicinity-controller ignores the Service, because " + in.LeftAlone
+	case effect.Near != "":
+		return "stay", fmt.Sprintf("in service: the Service yields, because %s; the bound is %d %% load on top", effect.Near, effect.Bound)
 	case effect.Yields:
 		return "stay", fmt.Sprintf("in service: the Service yields, because those outside (%d for %d inside) would get more than %d %% load on top", effect.Outside, effect.Inside, effect.Bound)
 	case !effect.Moves && effect.Stays != "":

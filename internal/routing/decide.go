@@ -156,7 +156,7 @@ func (d *Decision) plan(in Input) error {
 		}
 		if d.Delivery == allocate.DeliveryGroups {
 			f.keepShare(&in, &d.Request, inside)
-			if tiers, _ := NodeTiers(in.Cluster, d.Request, d.Delivery, ready); tiers != nil {
+			if tiers, _ := NodeTiers(in.Cluster, d.boundRequest(), d.Delivery, ready); tiers != nil {
 				f.planNodes(in, tiers)
 			}
 		}

@@ -95,7 +95,7 @@ func (d *Decision) planFamilyHints(f *FamilyDecision, in Input, instead string) 
 	if !f.hints.Wanted {
 		return
 	}
-	tiers, fault := NodeTiers(in.Cluster, d.Request, allocate.DeliveryHints, f.Endpoints)
+	tiers, fault := NodeTiers(in.Cluster, d.boundRequest(), allocate.DeliveryHints, f.Endpoints)
 	if fault != "" {
 		d.note("%s; use %s", fault, instead)
 	}

@@ -3,6 +3,7 @@ package routing
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/internal/routing/hints"
 	routingintent "vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/shift"
@@ -26,8 +28,12 @@ type Shifting struct {
 	Stays string
 	// Inside and Outside count the ready endpoints, of the family that gets more load.
 	Inside, Outside int
+	// Near says which domain of a near Service has too few endpoints left for its clients, empty if none has.
+	Near string
 	// Bound is the least bound of the shifts that hold endpoints of the Service, in percent.
 	Bound int
+	// load is the greatest load of an endpoint outside, as a multiple of today's.
+	load float64
 }
 
 // ShiftingOf returns the effect of an input's shifts.
@@ -51,6 +57,7 @@ func shiftingOf(in *Input, request routingintent.Request) (s Shifting) {
 		return s
 	}
 	s.Bound = slices.MinFunc(in.Shifts, func(a, b shift.Shift) int { return cmp.Compare(a.MaxOverload, b.MaxOverload) }).MaxOverload
+	isReady := false
 	// Clients of a port need an endpoint that has it.
 	for _, eps := range hints.ByPort(in.Slices) {
 		endpoints := routingintent.SliceEndpoints(eps, in.Cluster)
@@ -58,6 +65,7 @@ func shiftingOf(in *Input, request routingintent.Request) (s Shifting) {
 			if len(endpoints[family]) == 0 {
 				continue
 			}
+			isReady = true
 			outside, inside := in.divide(endpoints[family])
 			if s.Stays == "" {
 				s.Stays = in.stays(request, inside, outside)
@@ -65,8 +73,12 @@ func shiftingOf(in *Input, request routingintent.Request) (s Shifting) {
 			if len(inside)*s.Outside >= s.Inside*len(outside) {
 				s.Inside, s.Outside = len(inside), len(outside)
 			}
-			s.Yields = s.Yields || in.exceeds(request, inside, outside, s.Bound)
+			s.addNear(in, request.Intent, inside, outside)
+			s.Yields = s.Yields || s.Near != "" || in.exceeds(request, inside, outside, s.Bound)
 		}
+	}
+	if !isReady {
+		return Shifting{}
 	}
 	if s.Stays != "" {
 		s.Yields = false
@@ -77,6 +89,40 @@ func shiftingOf(in *Input, request routingintent.Request) (s Shifting) {
 		s.Stays = "externalTrafficPolicy: Local: connections from outside the cluster still end on the node that they reach; others move"
 	}
 	return s
+}
+
+// addNear notes the load of the endpoints outside. Clients that prefer a domain concentrate on what is left of it, unless
+// a plan bounds that; it cannot within a required domain.
+func (s *Shifting) addNear(in *Input, intent allocate.Intent, inside, outside []routingintent.Endpoint) {
+	s.load = max(s.load, 1+float64(len(inside))/float64(max(len(outside), 1)))
+	keys := intent.Tiers
+	switch {
+	case intent.Bound != nil && intent.Tiers.Hard():
+		keys = keys[len(keys)-1:]
+	case intent.Bound != nil:
+		return
+	}
+	for _, key := range keys {
+		leave, left := in.countByDomain(key, inside), in.countByDomain(key, outside)
+		for _, domain := range slices.Sorted(maps.Keys(leave)) {
+			leaving, staying := leave[domain], left[domain]
+			if domain == "" || staying == 0 {
+				continue
+			}
+			s.load = max(s.load, 1+float64(leaving)/float64(staying))
+			if s.Near == "" && shift.Exceeds(leaving, staying, s.Bound) {
+				s.Near = fmt.Sprintf("clients near %s=%s have %s left, and %d leave", key, domain, plaintext.Plural(staying, "ready endpoint"), leaving)
+			}
+		}
+	}
+}
+
+func (in *Input) countByDomain(key string, endpoints []routingintent.Endpoint) map[string]int {
+	counts := map[string]int{}
+	for _, e := range endpoints {
+		counts[in.Cluster.DomainOf(e.Node, e.Zone, key)]++
+	}
+	return counts
 }
 
 // hasEndpointIn reports whether a slice has an endpoint in the domain, ready or not.
@@ -194,7 +240,7 @@ func (s *Shifting) boundFor(intent allocate.Intent) allocate.Intent {
 	if !s.Moves || intent.Bound == nil {
 		return intent
 	}
-	left := (1+float64(s.Bound)/100)/(1+float64(s.Inside)/float64(max(s.Outside, 1))) - 1
+	left := (1+float64(s.Bound)/100)/s.load - 1
 	switch {
 	case left <= minimalBound:
 		return allocate.Intent{}
@@ -204,6 +250,13 @@ func (s *Shifting) boundFor(intent allocate.Intent) allocate.Intent {
 		intent.Bound = &bound
 	}
 	return intent
+}
+
+// boundRequest is the request with the bound of its zone shifts.
+func (d *Decision) boundRequest() routingintent.Request {
+	request := d.Request
+	request.Intent = d.Shifting.boundFor(request.Intent)
+	return request
 }
 
 // minimalBound is the least overload for which a plan is made.

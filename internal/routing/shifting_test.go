@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -50,6 +51,12 @@ func TestHintsOfAShift(t *testing.T) {
 			name: "external traffic policy", endpoints: "a b c", change: func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }, want: "out a+b+c a+b+c",
 			stays: "externalTrafficPolicy: Local: connections from outside the cluster still end on the node that they reach; others move",
 		},
+		{
+			name: "near, too few left", endpoints: "a a a@a-2 b b b c c c", change: func(s *corev1.Service) { s.Spec.TrafficDistribution = new("PreferSameZone") },
+			shifts: []shift.Shift{{Key: topology.Hostname, Value: "a-1", MaxOverload: 50}}, yields: true,
+		},
+		{name: "near by a plan", endpoints: "a a a@a-2 b b b c c c", annotations: []string{sameZone, v1alpha1.Prefer}, shifts: []shift.Shift{{Key: topology.Hostname, Value: "a-1", MaxOverload: 50}}, want: "out out a a+b a+b a+b a+c a+c a+c"},
+		{name: "no endpoint ready", endpoints: "a! b! c!"},
 		{name: "no endpoint inside", endpoints: "b c"},
 		{name: "only inside", endpoints: "a a", stays: "all its ready endpoints are in the domain"},
 		{name: "at the bound", endpoints: "a b c", want: "out a+b+c a+b+c"},
@@ -218,6 +225,34 @@ func hasUsable(port stock.Port, usable map[string]bool) bool {
 		}
 	}
 	return false
+}
+
+// Nodes that prefer their own endpoints do not break the bound of a shift.
+func TestNodesWithinTheBoundOfAShift(t *testing.T) {
+	for _, delivery := range []v1alpha1.Delivery{v1alpha1.DeliveryGroups, v1alpha1.DeliveryHints} {
+		p := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "near"}}
+		p.Spec = v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{}, OverloadThreshold: "100%", Delivery: delivery, Keys: []string{topology.Hostname, topology.Zone, topology.Anywhere}}
+		endpoints := "a a a@a-2 a@a-2 b b b@b-2 b@b-2 b@b-3 c c c@c-2 c@c-2 c@c-3"
+		in := inputOf(routedService(), nodesIn(map[string]int{"a": 3, "b": 3, "c": 3}), slicesOf(endpoints))
+		in.Policies, in.Shifts = []*v1alpha1.RoutingPolicy{p}, shiftOfZone("a")
+		d := mustDecide(t, in)
+		if busiest := (1 + d.Families[0].Outcome.Figures.Overload) * 14 / 10; !d.Shifting.Moves || busiest > 1.5+tolerance {
+			t.Errorf("%s: the busiest endpoint gets %.2f times the even load of all endpoints, with a bound of 1.50", delivery, busiest)
+		}
+	}
+}
+
+// Zones whose nodes do not count use no endpoint that leaves, either.
+func TestShiftHidesGroups(t *testing.T) {
+	m := testNode{name: "m-1", zone: "m"}.object()
+	m.Status.Conditions = nil
+	in := inputOf(routedService(v1alpha1.AnnotationProxy, "true"), append(nodesIn(map[string]int{"a": 1, "b": 1}), m), slicesOf("a b b"))
+	in.Shifts = shiftOfZone("a")
+	for _, group := range Groups(in, mustDecide(t, in), GroupState{}).Create {
+		if hidden := group.Labels[v1alpha1.LabelNotForPrefix+"m"] != ""; hidden != (group.Spec.Endpoints[0].Zone == "a") {
+			t.Errorf("the group of zone %s has the labels %v", group.Spec.Endpoints[0].Zone, group.Labels)
+		}
+	}
 }
 
 // Groups give endpoints that leave the share of a ramp, and none at its end.

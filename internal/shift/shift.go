@@ -51,7 +51,7 @@ func Of(zs *v1alpha1.ZoneShift, now time.Time) (s *Shift, lasts time.Duration) {
 	begun := Begun(zs)
 	s = &begun
 	ramp, until := rampOf(zs), Until(zs)
-	passed := now.Sub(accepted.LastTransitionTime.Time)
+	passed := min(now.Sub(accepted.LastTransitionTime.Time), until.Sub(accepted.LastTransitionTime.Time))
 	down, toDown := progress(passed, ramp)
 	if left := until.Sub(now); left > 0 {
 		s.Weight, lasts = 1-down, left

@@ -40,6 +40,7 @@ func TestRamp(t *testing.T) {
 		{time.Hour + 59*time.Second, minute, "0.9 true 1s"},
 		{time.Hour + time.Minute, minute, "none"},
 		{time.Hour, nil, "none"},
+		{time.Hour + 12*time.Minute, &metav1.Duration{Duration: 2 * time.Hour}, "0.6 true 12m0s"}, // over in the middle of the ramp
 	} {
 		s, lasts := Of(accepted(v1alpha1.ZoneShiftSpec{Ramp: test.ramp}), start.Add(test.at))
 		got := "none"

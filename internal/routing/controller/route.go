@@ -85,8 +85,8 @@ func (s *pass) unroute(ctx context.Context) error {
 	if len(operations) == 0 {
 		return s.release(ctx, s.in.Slices)
 	}
-	// Kubernetes does not touch the slices of a Service that has become an external name.
-	abandoned := s.in.Service.Spec.Type == corev1.ServiceTypeExternalName
+	// Kubernetes does not touch the slices of a Service that has become an external name or has lost its selector.
+	abandoned := s.in.Service.Spec.Type == corev1.ServiceTypeExternalName || len(s.in.Service.Spec.Selector) == 0
 	for _, write := range hints.Unroute(s.in.Slices).Writes {
 		if !hints.IsForeign(write.Slice) && !abandoned {
 			// Kubernetes does not touch the annotations.

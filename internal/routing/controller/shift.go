@@ -54,17 +54,23 @@ func (r *reconciler) addShifts(mgr manager.Manager) error {
 	warm := true
 	return builder.ControllerManagedBy(mgr).
 		Named("zoneshift").
-		For(&v1alpha1.ZoneShift{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.ZoneShift{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: isAnother}))).
 		WithOptions(controller.Options{EnableWarmup: &warm}).
 		Complete(shiftReconciler{r})
 }
+
+// isAnother reports whether an update is the deletion of a ZoneShift and the creation of another with its name.
+func isAnother(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() }
 
 // shiftHandler wakes the Services of a shift when it begins, changes or ends: those with the most endpoints first.
 func (r *reconciler) shiftHandler() handler.Funcs {
 	return handler.Funcs{
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			before, after := e.ObjectOld.(*v1alpha1.ZoneShift), e.ObjectNew.(*v1alpha1.ZoneShift)
-			if before.Generation != after.Generation || isAccepted(before) != isAccepted(after) && !isOver(after) || isOver(before) != isOver(after) {
+			if isAnother(e) {
+				r.wakeShifted(ctx, before, q)
+			}
+			if isAnother(e) || before.Generation != after.Generation || isAccepted(before) != isAccepted(after) && !isOver(after) || isOver(before) != isOver(after) {
 				r.wakeShifted(ctx, after, q)
 			}
 		},
@@ -234,7 +240,7 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 			set(v1alpha1.Accepted, metav1.ConditionUnknown, shift.ReasonWaiting, awaited)
 			again = surveyWriting
 		default:
-			set(v1alpha1.Accepted, metav1.ConditionTrue, shift.ReasonAccepted, fmt.Sprintf("endpoints with %s=%s leave until %s", zs.Spec.From.Key, zs.Spec.From.Value, until.UTC().Format(time.RFC3339)))
+			set(v1alpha1.Accepted, metav1.ConditionTrue, shift.ReasonAccepted, "")
 		}
 	}
 	switch accepted := meta.FindStatusCondition(status.Conditions, v1alpha1.Accepted); {
@@ -245,6 +251,8 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonNotAccepted, "no endpoint leaves, because the shift is not accepted")
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionYielding)
 		return again, nil
+	default: // the time may be another one
+		set(v1alpha1.Accepted, metav1.ConditionTrue, shift.ReasonAccepted, fmt.Sprintf("endpoints with %s=%s leave until %s", zs.Spec.From.Key, zs.Spec.From.Value, until.UTC().Format(time.RFC3339)))
 	}
 	status.Services, status.Yielding, status.Staying = survey.moving, int32(len(survey.yielding)), int32(len(survey.staying))
 	stays := slices.Concat(survey.yielding, survey.staying)
@@ -264,7 +272,7 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 		if len(survey.yielding) > 0 {
 			set(v1alpha1.ConditionYielding, metav1.ConditionTrue, "Overload", survey.yields(zs))
 		} else {
-			set(v1alpha1.ConditionYielding, metav1.ConditionFalse, "WithinBound", "no Service yields: none would exceed spec.maxOverload")
+			set(v1alpha1.ConditionYielding, metav1.ConditionFalse, "WithinBound", "no Service yields")
 		}
 	case survey.left > 0 || survey.ramps:
 		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonReturning, fmt.Sprintf("the time is over; endpoints that still get no new connections: %d", survey.left))
@@ -272,8 +280,9 @@ func (r shiftReconciler) update(ctx context.Context, zs *v1alpha1.ZoneShift) (ag
 		again = surveyWriting
 	default:
 		set(v1alpha1.Accepted, metav1.ConditionFalse, shift.ReasonEnded, "the time is over; with more time, the shift is judged anew")
-		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonEnded, "the time is over, and all endpoints are back; to remove the record: kubectl delete zoneshift "+zs.Name)
+		set(v1alpha1.ConditionInForce, metav1.ConditionFalse, shift.ReasonEnded, "the time is over, and no hints and no groups keep endpoints out of service; to remove the record: kubectl delete zoneshift "+zs.Name)
 		set(v1alpha1.ConditionYielding, metav1.ConditionFalse, shift.ReasonEnded, "the time is over")
+		status.Services, status.Yielding, status.Staying, status.Stays = 0, 0, 0, nil
 	}
 	return again, nil
 }
@@ -312,8 +321,8 @@ type shiftSurvey struct {
 	ramps bool
 	// ignored says which program ignores the stored hints of a Service, empty without a known one.
 	ignored string
-	// homeless are nodes without a zone, whose proxies follow no hints.
-	homeless int
+	// homeless are nodes without a zone, and windows nodes whose kube-proxy ignores hints.
+	homeless, windows int
 }
 
 // survey reads how far a shift is in force. Before it is accepted, it surveys the effect that the shift would have.
@@ -330,7 +339,10 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, oth
 	if current, _ := shift.Of(zs, now); current != nil {
 		s = *current
 	}
-	survey := &shiftSurvey{cluster: cluster, homeless: len(cluster.WithoutZone), ramps: s.Returning, proxied: map[string][]handover.GroupVersion{}}
+	survey := &shiftSurvey{cluster: cluster, homeless: len(cluster.Names()), windows: len(cluster.Proxies().Windows), ramps: s.Returning, proxied: map[string][]handover.GroupVersion{}}
+	for _, nodes := range cluster.Domains(corev1.LabelTopologyZone) {
+		survey.homeless -= len(nodes)
+	}
 	for _, key := range slices.SortedFunc(maps.Keys(services), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
 		var service corev1.Service
 		if err := r.client.Get(ctx, key, &service); err != nil {
@@ -349,10 +361,13 @@ func (r shiftReconciler) survey(ctx context.Context, zs *v1alpha1.ZoneShift, oth
 		}
 		followed, _ := shift.For(others, service.Labels, namespace.Labels, now)
 		in.Cluster, in.Settings, in.Shifts = cluster, r.options.Settings, append([]shift.Shift{s}, followed...)
+		if service.DeletionTimestamp != nil { // nothing writes its slices any more
+			continue
+		}
 		if !slices.ContainsFunc(followed, func(o shift.Shift) bool { return o.Domain() == s.Domain() }) {
 			survey.left += routing.KeptOut(&s, &in)
 		}
-		if shift.Selects(zs, service.Labels, namespace.Labels) && service.DeletionTimestamp == nil {
+		if shift.Selects(zs, service.Labels, namespace.Labels) {
 			survey.add(&in, r.options.Exclusion.Reason(key.Namespace, key.Name), r.ignored(&in))
 		}
 	}
@@ -431,9 +446,12 @@ func (s *shiftSurvey) add(in *routing.Input, excluded, ignored string) {
 	case excluded != "" || !shifting.Yields && !shifting.Moves:
 		return
 	case shifting.Yields:
-		s.yielding = append(s.yielding, named(fmt.Sprintf("yields: it has %d ready endpoints in the domain and %d outside", shifting.Inside, shifting.Outside)))
+		counts := fmt.Sprintf("it has %d ready endpoints in the domain and %d outside", shifting.Inside, shifting.Outside)
+		s.yielding = append(s.yielding, named("yields: "+cmp.Or(shifting.Near, counts)))
 	default:
-		s.moving++
+		if shifting.Inside > 0 {
+			s.moving++
+		}
 		s.countStored(in, ignored)
 	}
 	s.inside, s.outside = s.inside+shifting.Inside, s.outside+shifting.Outside
@@ -491,6 +509,9 @@ func (s *shiftSurvey) text() string {
 	}
 	if s.homeless > 0 {
 		parts = append(parts, fmt.Sprintf("clients on %s without the label %s follow neither", plaintext.Plural(s.homeless, "node"), corev1.LabelTopologyZone))
+	}
+	if s.windows > 0 {
+		parts = append(parts, fmt.Sprintf("kube-proxy ignores hints on %s of Windows", plaintext.Plural(s.windows, "node")))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -151,6 +151,56 @@ func TestShift(t *testing.T) {
 	}
 }
 
+// A Service whose endpoints outside all fail yields for a while, too.
+func TestShiftWithoutEndpointsOutside(t *testing.T) {
+	w := newWorld(t, append(threeZones(), aService("web"), aSlice("web", 0, "a b b"))...)
+	w.create(anAcceptedShift(w.clock.Now(), 0))
+	w.settle("web")
+	for _, ready := range []bool{false, true} {
+		slice := w.slices("web")[0]
+		for i := range 2 {
+			slice.Endpoints[i+1].Conditions.Ready = &ready
+		}
+		w.update(slice)
+		again := w.sync("web").RequeueAfter
+		if labels := w.service("web").Labels; len(labels) > 0 || ready && again < yieldFor-5*time.Second {
+			t.Errorf("outside ready %t: labels %v, again in %s", ready, labels, again)
+		}
+	}
+}
+
+// The end of a shift does not wait for the slices of a Service that is being deleted, which nothing writes.
+func TestShiftOfADeletedService(t *testing.T) {
+	web := aService("web")
+	web.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup"}
+	w := newWorld(t, append(threeZones(), web, aSlice("web", 0, "a b c"))...)
+	w.create(anAcceptedShift(w.clock.Now(), 0))
+	w.settle("web")
+	if err := w.client.Delete(t.Context(), w.service("web")); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.SetTime(w.clock.Now().Add(73 * time.Hour))
+	if _, conditions, _ := w.syncShift("out"); !strings.Contains(conditions, "InForce=False/Ended") {
+		t.Error(conditions)
+	}
+}
+
+// The condition of a shift follows an edit of its end.
+func TestShiftIsExtended(t *testing.T) {
+	w := newWorld(t, threeZones()...)
+	zs := aShift(w.clock.Now(), 0)
+	w.create(zs)
+	zs, _, _ = w.syncShift("out")
+	zs.Spec.For.Duration -= time.Hour
+	zs.Generation++
+	w.update(zs)
+	zs, _, _ = w.syncShift("out")
+	accepted := meta.FindStatusCondition(zs.Status.Conditions, v1alpha1.Accepted)
+	if !strings.HasSuffix(accepted.Message, "until "+shift.Until(zs).UTC().Format(time.RFC3339)) || accepted.ObservedGeneration != zs.Generation {
+		t.Errorf("%+v", accepted)
+	}
+}
+
 // A Service that two shifts overload together yields in the status of each.
 func TestTwoShifts(t *testing.T) {
 	w := newWorld(t, append(threeZones(), aService("web"), aSlice("web", 0, "a b c"))...)
@@ -271,6 +321,14 @@ func TestShiftsWakeServices(t *testing.T) {
 	if got, want := strings.Join(q.added, " "), "shop/large+0s shop/small+20ms shop/large+0s shop/small+20ms"; got != want {
 		t.Errorf("woken %s, want %s", got, want)
 	}
+	// A missed deletion and a creation are one update.
+	another := aShift(w.clock.Now(), 0)
+	another.UID, another.Spec.From.Value = "another", "c"
+	q.added = nil
+	h.Update(t.Context(), event.UpdateEvent{ObjectOld: after, ObjectNew: another}, q)
+	if got, want := strings.Join(q.added, " "), "shop/large+0s shop/small+20ms shop/far+0s"; got != want {
+		t.Errorf("woken %s by another shift of the name, want %s", got, want)
+	}
 }
 
 // delayedQueue notes what is added with a delay.
@@ -376,7 +434,7 @@ func TestMetricsOfShifts(t *testing.T) {
 	store(zs)
 	expect("accepted out 1, " + times + "in_force a topology.kubernetes.io/zone out 0, services moving out 3, services staying out 1, services yielding out 2")
 
-	meta.SetStatusCondition(&zs.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionInForce, Status: metav1.ConditionTrue, Reason: shift.ReasonStored})
+	meta.SetStatusCondition(&zs.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionInForce, Status: metav1.ConditionTrue, Reason: shift.ReasonStored, ObservedGeneration: zs.Generation})
 	store(zs)
 	expect("accepted out 1, " + times + "in_force a topology.kubernetes.io/zone out 1, services moving out 3, services staying out 1, services yielding out 2")
 

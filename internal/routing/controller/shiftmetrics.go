@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -62,7 +63,7 @@ func (c *shiftCollector) Collect(samples chan<- prometheus.Metric) {
 		} else {
 			accepted = 1
 		}
-		if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionInForce) {
+		if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionInForce); c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == zs.Generation {
 			inForce = 1
 		}
 		gauge(c.accepted, accepted, zs.Name)

@@ -272,7 +272,7 @@ func threeZones() []client.Object {
 func aService(name string, annotations ...string) *corev1.Service {
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Annotations: map[string]string{}},
-		Spec:       corev1.ServiceSpec{ClusterIP: "10.0.0.1"},
+		Spec:       corev1.ServiceSpec{ClusterIP: "10.0.0.1", Selector: map[string]string{"app": name}},
 	}
 	for i := 0; i+1 < len(annotations); i += 2 {
 		service.Annotations[annotations[i]] = annotations[i+1]

@@ -204,11 +204,14 @@ func (w *want) holdLosses(d *draft) {
 }
 
 // setVisibility decides which planned zones see the group: its consumers, and the zones of its endpoints, which makes
-// the group local only. Unless it may be concealed, zones that see or use it now still do.
+// the group local only. Endpoints that leave a domain are hidden from all other zones. Unless it may be concealed, zones that see or use it now still do.
 func (w *want) setVisibility(d *draft, conceal bool) {
 	d.localOnly, d.hidden = false, nil
-	homes := d.homeZones()
-	for _, zone := range w.zones {
+	homes, zones := d.homeZones(), w.zones
+	if d.share != nil && d.share.leaves() {
+		zones = w.Cluster.Zones()
+	}
+	for _, zone := range zones {
 		switch {
 		case d.consumes(zone):
 		case slices.Contains(homes, zone):
