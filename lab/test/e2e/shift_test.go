@@ -28,6 +28,7 @@ import (
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/dnsquery"
 	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 	"vicinity.dev/vicinity/test/kube"
 )
@@ -48,6 +49,7 @@ func shiftArea() area {
 			{name: "game-day", keep: gameDay, within: 5 * time.Minute},
 			{name: "scale", keep: shiftAtScale, within: 8 * time.Minute},
 			{name: "impaired", keep: shiftImpaired, within: 5 * time.Minute},
+			{name: "restored", keep: shiftRestored, within: 5 * time.Minute},
 		},
 	}
 }
@@ -461,7 +463,7 @@ func shiftOfKinds(ctx context.Context, s *scene) (figure string, err error) {
 	}
 	check(s.unshift(ctx))
 	took := must(s.waitAsBefore(ctx, before))
-	return fmt.Sprintf("%d kinds of Services leave the zone %.1f s after the command, 1 stays and says why; all objects as before %.0f s after the deletion", len(moving)+1, stored.Seconds(), took.Seconds()), nil
+	return fmt.Sprintf("%d kinds of Services leave the zone %.1f s after the command; the status says why the others stay; all objects as before %.0f s after the deletion", len(moving)+1, stored.Seconds(), took.Seconds()), nil
 }
 
 // shiftEnds lets the time of a shift run out, while the leader is killed and the API server is away.
@@ -514,6 +516,7 @@ func shiftAtScale(ctx context.Context, s *scene) (figure string, err error) {
 	for i := range manyServices {
 		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Service\nmetadata: {name: many-%d}\nspec: {selector: {app: echo}, ports: [{name: http, port: 80, targetPort: http}]}\n", i)
 	}
+	text.WriteString(s.manyEndpoints())
 	check(s.Apply(ctx, s.namespace, text.String()))
 	check(kube.Wait(ctx, "all slices to exist", func(ctx context.Context) (string, error) {
 		list, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{})
@@ -539,13 +542,64 @@ func shiftAtScale(ctx context.Context, s *scene) (figure string, err error) {
 	stored := must(s.shift(ctx, "  for: 1h\n"))
 	writes, bytes := must(s.writes(ctx))-before, watched.received.Load()-already
 	check(s.waitOut(ctx, fmt.Sprintf("many-%d", manyServices-1)))
+	check(s.manyLeave(ctx))
 	begun := time.Now()
 	check(s.unshift(ctx))
 	check(s.waitNoHints(ctx))
 	back := time.Since(begun)
-	fmt.Printf("RESULT shift services=%d seconds=%.1f writes=%.0f bytes_per_proxy=%d back_seconds=%.1f\n", manyServices+1, stored.Seconds(), writes, bytes, back.Seconds())
+	fmt.Printf("RESULT shift services=%d seconds=%.1f writes=%.0f bytes_per_proxy=%d back_seconds=%.1f\n", manyServices+2, stored.Seconds(), writes, bytes, back.Seconds())
 	return fmt.Sprintf("%d Services leave the zone: hints stored after %.1f s, %.2f writes a Service, %.1f kB to each proxy a Service; all back after %.1f s",
-		manyServices+1, stored.Seconds(), writes/(manyServices+1), float64(bytes)/1000/(manyServices+1), back.Seconds()), nil
+		manyServices+2, stored.Seconds(), writes/(manyServices+2), float64(bytes)/1000/(manyServices+2), back.Seconds()), nil
+}
+
+// manyEndpoints returns a Service with 1,000 endpoints on all nodes, in slices as Kubernetes makes them. No pod has their addresses.
+func (s *scene) manyEndpoints() string {
+	var text strings.Builder
+	text.WriteString("---\napiVersion: v1\nkind: Service\nmetadata: {name: large}\nspec: {ports: [{name: http, port: 80}]}\n")
+	nodes := s.cluster.Shape().Nodes()
+	for slice := range 10 {
+		fmt.Fprintf(&text, `---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: large-%d
+  labels: {kubernetes.io/service-name: large, endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io}
+addressType: IPv4
+ports: [{name: http, port: 80, protocol: TCP}]
+endpoints:
+`, slice)
+		for i := range 100 {
+			node := nodes[(100*slice+i+2)%len(nodes)] // of the 4 that remain, the shifted zone gets none
+			fmt.Fprintf(&text, "- {addresses: [192.0.%d.%d], conditions: {ready: true}, nodeName: %s, zone: %s}\n", slice, i+1, node.Name, node.Zone)
+		}
+	}
+	return text.String()
+}
+
+// manyLeave fails unless each endpoint of the large Service in the shifted zone has a hint that no zone can follow.
+func (s *scene) manyLeave(ctx context.Context) error {
+	list, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=large"})
+	if err != nil {
+		return err
+	}
+	out := 0
+	for i := range list.Items {
+		for _, e := range list.Items[i].Endpoints {
+			isIn := e.Hints != nil && slices.ContainsFunc(e.Hints.ForZones, func(zone discoveryv1.ForZone) bool {
+				return slices.ContainsFunc(s.cluster.Shape().Zones, func(z shape.Zone) bool { return z.Name == zone.Name })
+			})
+			if isIn == (*e.Zone == s.shiftedZone()) {
+				return fmt.Errorf("endpoint %s of %s has the hints %v", e.Addresses[0], *e.Zone, e.Hints)
+			}
+			if !isIn {
+				out++
+			}
+		}
+	}
+	if out == 0 {
+		return errors.New("no endpoint of the Service large has left")
+	}
+	return nil
 }
 
 func (s *scene) waitNoHints(ctx context.Context) error {
