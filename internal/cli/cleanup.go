@@ -46,9 +46,8 @@ func newCleanupCommand(s command.Streams, reach connector) *cobra.Command {
 scheduling gates of pods, Leases, and objects that it made. With --yes it removes them.
 It keeps what users wrote, except labels of namespaces that switch Vicinity on.
 
-Run it after "helm uninstall", as often as needed. With --yes it fails while a Deployment or
-DaemonSet of Vicinity exists. Cleanup replaces no pods. For leftovers that need new pods it
-prints the next step after "left to you".`,
+Run it after "helm uninstall". With --yes it fails while a Deployment or DaemonSet of Vicinity
+exists. For leftovers that need new pods it prints the next step after "left to you".`,
 		Example: `  vicinity cleanup
   vicinity cleanup --yes
   vicinity cleanup --yes --crds`,

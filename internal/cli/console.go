@@ -28,13 +28,12 @@ func newConsoleCommand(s command.Streams, reach connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console",
 		Short: "Serve pages about a cluster to a browser on this machine",
-		Long: `Console serves pages that show and follow a cluster, and prints the address to open. They show
-zones, nodes, traffic of Services, DNS answers, budgets, rollouts, and the effect of a change.
-The same values are JSON below /api/v1.
+		Long: `Console serves pages that show and follow a cluster, and prints the address to open. The same
+values are JSON below /api/v1.
 
-It reads with your rights and never writes. The pages name each missing permission;
-docs/reference/permissions.md lists all. Any user of this machine who has the printed address
-can open the pages. From elsewhere use a tunnel such as ssh -L.`,
+It reads with your rights and never writes; docs/reference/permissions.md lists them. Any user of
+this machine who has the printed address can open the pages. From elsewhere use a tunnel such as
+ssh -L.`,
 		Example: `  vicinity console
   vicinity console --context production --port 8480`,
 		Args: command.NoArgs,

@@ -38,11 +38,10 @@ difference: "allows more" evictions than the original, "refuses more", or "assum
 that is not in the manifests.
 
 It reads PodDisruptionBudgets, ZoneAwarePodDisruptionBudgets of Grafana's rollout-operator and
-ZoneDisruptionBudgets of AWS' zone-aware controllers: YAML or JSON, as kubectl prints them. It
-lists the kinds that it ignores. It needs no cluster.
+ZoneDisruptionBudgets of AWS' zone-aware controllers: YAML or JSON, as kubectl prints them.
 
 If a budget has no equivalent, a message says what to do, the others are printed, and the exit
-code is 1. With --strict, budgets that allow more or assume something fail too.`,
+code is 1.`,
 		Example: `  kubectl get pdb,zpdb,zdb -A -o yaml | vicinity convert -f - > budgets.yaml
   vicinity convert -f zpdb.yaml --zone-key example.com/rack
   vicinity convert -f pdb.yaml -o json | kubectl apply -f -`,

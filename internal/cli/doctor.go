@@ -31,19 +31,16 @@ func newDoctorCommand(s command.Streams, reach connector) *cobra.Command {
 		Use:   "doctor",
 		Short: "Find faults in a cluster, and say what to do",
 		Long: `Doctor finds faults of a cluster: of its nodes, zones, proxies and clocks, of the parts of
-Vicinity, of Services and budgets, and leftovers of an uninstall. It works before Vicinity is
-installed, too.
+Vicinity, of Services and budgets, and leftovers of an uninstall. It works without Vicinity.
 
-Each finding says what is wrong, why it matters, and the next command. A problem does not
-work. A warning works otherwise than intended, or soon will not. A notice is not a fault.
-docs/doctor.md lists all findings.
+A problem does not work. A warning works otherwise than intended, or soon will not. A notice is
+not a fault. docs/doctor.md lists all findings.
 
-It only gets and lists objects, with your rights, and names what it may not read. To test the
-webhooks through the API server, it needs "get" of "services/proxy".
+It only reads, with your rights, and names what it may not read. To test the webhooks through the
+API server, it needs "get" of "services/proxy".
 
-With --lose it rehearses the loss of a zone instead: which Services, volumes, budgets and
-webhooks fail, which pods stay pending, and how much room the others have. With -f it reads
-manifests, as kubectl prints them, and needs no cluster.
+With --lose it rehearses the loss of a zone instead: what fails, which pods stay pending, and how
+much room there is. With -f it reads manifests, as kubectl prints them, and needs no cluster.
 
 The exit code is 0 without a problem, 1 with a problem, and 2 if the cluster cannot be read.`,
 		Example: `  vicinity doctor

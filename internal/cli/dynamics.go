@@ -28,9 +28,8 @@ func newDynamicsCommand(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dynamics",
 		Short: "Compare the algorithms on a Service that changes over time",
-		Long: `Dynamics plays scenarios on a virtual clock and measures each algorithm: endpoints that get
-other consumers, EndpointSlices that are written, traffic that stays in its zone, and overload
-by the actual traffic. It also switches off each saving of an algorithm in turn (--without):
+		Long: `Dynamics plays scenarios on a virtual clock and measures each algorithm, also with each saving
+switched off in turn (--without):
 
   padding        a Service near the starting threshold keeps its state
   laziness       a plan is kept, with as little change as possible, while it is good

@@ -34,23 +34,20 @@ func newExplainCommand(s command.Streams, reach connector, here machine) *cobra.
 	cmd := &cobra.Command{
 		Use:   "explain SERVICE | pod/NAME",
 		Short: "Explain where a Service's traffic goes, or whether a pod may be evicted",
-		Long: `Explain says what a Service asks for, what is in force and why, and what to do next. It shows
-how much traffic should stay in its zone, the overload, and the endpoints of each zone. These
-are figures of the plan; "vicinity status --traffic" has measured ones.
+		Long: `Explain says what a Service asks for, what is in force and why, and what to do next. Its figures
+are those of the plan; "vicinity status --traffic" has measured ones.
 
---all adds tables: the zones that each endpoint serves, the results of other algorithms, what
-stock kube-proxies do with the hints, and the limits of a plan. JSON and YAML always have all
-of it. Their "next" lists what to do, most important first.
+--all adds tables of endpoints, other algorithms, stock proxies, and limits of the plan. JSON and
+YAML always have them.
 
---node explains the rules of one node: the addresses that clients connect to, where
-connections go, and the share of each endpoint. On that node as root it also compares the
-rules with the kernel's, and fails if they differ.
+--node explains the rules of one node: addresses, where connections go, and the share of each
+endpoint. On that node as root it also compares the rules with the kernel's, and fails if they
+differ.
 
-For pod/NAME it says whether the pod may be evicted now, by which budgets, and what to do if
-not. It evicts nothing: it decides as the webhook does, from what it reads.
+For pod/NAME it says whether budgets allow its eviction now, and what to do if not.
 
-SERVICE is svc/NAME, service/NAME or NAME. Explain only reads, also without Vicinity, and says
-what is missing. docs/reference/permissions.md lists the permissions.`,
+SERVICE is svc/NAME, service/NAME or NAME. Explain only reads, also without Vicinity.
+docs/reference/permissions.md lists the permissions.`,
 		Example: `  vicinity explain svc/web -n shop
   vicinity explain svc/web -n shop --all
   vicinity explain svc/web -n shop --node worker-1

@@ -40,18 +40,14 @@ func newExplainDNSCommand(s command.Streams, reach connector) *cobra.Command {
 		Short: "Explain which endpoints of a headless Service a client gets for a name",
 		Long: `Explain dns says which endpoints of a headless Service vicinity-dns gives to one client: the
 records, the rule that decides, how the client's address is located, and what to do next. It
-sends no DNS query: it reads the cluster and decides by the server's code. For names that
-CoreDNS answers itself, it says so.
+sends no DNS query: it reads the cluster and decides by the server's code.
 
-NAME is full, such as web.shop.svc.cluster.local, or short, such as web or web.shop. For a
-short name it tries the search list of the pod, or that of dnsPolicy ClusterFirst, and
-explains the first Service that exists. Names of ports (_http._tcp.web) and names with a zone
-(zone-a.prefer._zone.web) work too.
+NAME is full, such as web.shop.svc.cluster.local, or short, such as web or web.shop: then the
+first Service in the pod's search list counts. Names of ports (_http._tcp.web) and names with a
+zone (zone-a.prefer._zone.web) work too.
 
-The client is a pod, as NAMESPACE/NAME or NAME, or an IPv4 or IPv6 address.
-
-Give --plan if the server's Corefile has the directive plan: only then do names with a zone
-to prefer follow the plan. For a Service named "dns" use "vicinity explain svc/dns".`,
+Names with a zone to prefer follow the plan only with the directive plan in the server's
+Corefile: give --plan. For a Service named "dns" use "vicinity explain svc/dns".`,
 		Example: `  vicinity explain dns web.shop --from shop/client-1
   vicinity explain dns web -n shop --from 10.1.0.7
   vicinity explain dns zone-a.prefer._zone.web.shop --from shop/client-1 --plan -o json`,

@@ -53,16 +53,15 @@ func newGameDayCommand(s command.Streams, reach connector) *cobra.Command {
 		Use:   "gameday ZONE --for DURATION --reason TEXT",
 		Short: "Practise the loss of a zone, and compare it with the prediction",
 		Long: `Gameday takes a zone out of service for a while and brings it back, as "vicinity shift" does.
-It shows what should happen and what "doctor --lose" finds, and asks. Then it counts connections,
-shifts, watches, goes back, and compares the load that endpoints outside get on top with the
-prediction. It counts connections through vicinity-proxy only, and only by zone.
+It shows what should happen and what "doctor --lose" finds, and asks. Then it counts connections
+of vicinity-proxy, shifts, watches, goes back, and compares the load that endpoints outside get
+on top with the prediction. docs/zone-shifts.md shows a weekly run.
 
 Ctrl-C goes back at once, and reports. So does the yield of a Service that should move. If the
 command dies, the shift ends by itself a minute after the time of the run.
 
-The exit code is 0 if the run is done and no measured load differs from the prediction by more
-than 5 points. It is 1 if the run is refused, ends early or differs by more, and the message says
-which. Loads of too few connections are not compared. docs/zone-shifts.md shows a weekly run.`,
+The exit code is 1 if the run is refused, ends early, or a measured load differs from the
+prediction by more than 5 points.`,
 		Example: `  vicinity gameday zone-a --for 15m --reason "practice"
   vicinity gameday zone-a --for 15m --reason "practice" --yes --report zone-a.html`,
 		Args: oneName("zone"),

@@ -38,16 +38,15 @@ func newPlanCommand(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE [SERVICE ...]",
 		Short: "Show what each algorithm would do for the Services in manifests",
-		Long: `Plan reads Kubernetes manifests and shows what each Service asks for and what each algorithm
-would give it: traffic that stays in its zone, overload of endpoints, and EndpointSlices. It
-says which rule decides, and which pods to move or add. It needs no cluster.
+		Long: `Plan reads Kubernetes manifests and shows what each Service asks for, what each algorithm would
+give it, which rule decides, and which pods to move or add. It needs no cluster.
 
 It reads Nodes, Services, EndpointSlices, Pods, RoutingPolicies, ClusterRoutingPolicies and
 Namespaces: YAML or JSON, as kubectl prints them. Without EndpointSlices, a Service's endpoints
 are the ready pods that it selects. Flags override the thresholds of a policy.
 
 More than three Services are only a table: to see one in full, name it as NAME or
-NAMESPACE/NAME; to see all, give --details. A Service that asks for nothing is shown as if it preferred its zone.`,
+NAMESPACE/NAME. A Service that asks for nothing is shown as if it preferred its zone.`,
 		Example: `  kubectl get nodes,endpointslices,svc -A -o yaml | vicinity plan -f -
   kubectl get nodes,ns,endpointslices,svc,rp,crp -A -o yaml | vicinity plan -f -
   vicinity plan -f cluster.yaml shop/web

@@ -28,8 +28,7 @@ func newRolloutCommand(s command.Streams, reach connector) *cobra.Command {
 		Long: `Rollout shows how far DomainRollouts are, and pauses, resumes, aborts or rolls them back. Adopt
 creates them for workloads. docs/rollouts.md explains DomainRollouts.
 
-NAME is the name of the DomainRollout, or dr/NAME. A change needs get and patch of
-DomainRollouts, and does nothing if the spec has it already.`,
+NAME is the name of the DomainRollout, or dr/NAME.`,
 	}
 	cmd.AddCommand(
 		newRolloutAdoptCommand(s, reach),

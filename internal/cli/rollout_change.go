@@ -78,6 +78,7 @@ func newRolloutChangeCommand(s command.Streams, reach connector, verb rolloutVer
 		flags.BoolVar(&retry, "retry", false, "try again after a failure")
 	}
 	output.add(flags, "text", "json", "yaml")
+	command.Share(flags, "Rollout flags", "namespace", "output")
 	return cmd
 }
 

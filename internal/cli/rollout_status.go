@@ -41,8 +41,7 @@ workload's template. Without NAME it lists the DomainRollouts of the namespace.
 --watch prints a line for each change until the rollout ends. The exit code is 0 if it is
 complete, also for a rollback that was requested before. It is 1 if the rollout failed, was
 aborted, is invalid or was rolled back, if the DomainRollout is deleted or may not be read, or
-after --timeout. A paused rollout has not ended. While the cluster cannot be reached, status
-tries again and says so.
+after --timeout. A paused rollout has not ended.
 
 docs/reference/permissions.md lists the permissions.`,
 		Example: `  vicinity rollout status

@@ -59,10 +59,7 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		Long: `Vicinity makes a Kubernetes cluster aware of where things are: which endpoints a
 connection may reach, how much load that puts on them, and why.
 
-Doctor, explain, status and console only read a cluster. Shift takes a zone out of service, and
-gameday practises that. Rollout controls updates by failure domain, and budget frees a domain
-for evictions. Dns replaces the cluster's DNS server. Cleanup removes what Vicinity left. The
-other commands need no cluster.`,
+Doctor, explain, status and console only read a cluster. Convert, plan and simulate need none.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -95,6 +95,7 @@ func (f *shiftFlags) add(flags *pflag.FlagSet) {
 	flags.Func("selector", "`LABELS` of the Services that move, as in kubectl get --selector (default all)", selectorFlag(&spec.Services.Selector))
 	flags.Func("namespace-selector", "`LABELS` of the namespaces of these Services (default all)", selectorFlag(&spec.Services.NamespaceSelector))
 	flags.BoolVar(&f.yes, "yes", false, "do not ask")
+	command.Share(flags, "Shift flags", "for", "reason", "key", "ramp", "drain-connections", "max-overload", "selector", "namespace-selector", "yes")
 }
 
 // check checks the flags of a command that asks, or does not.
@@ -136,10 +137,7 @@ yield because that load is too high, and which ones stay for other reasons. Then
 
 It prints a line for each change until the shift is in force. Ctrl-C ends only the command. The
 exit code is 1 if the shift is refused or not confirmed, and if no controller accepts it within
-30 seconds. A shift that would be refused is not created.
-
-The ZoneShift has the name of the zone. "vicinity shift status" shows it, "extend" moves its
-end, and "back" ends it early. docs/reference/permissions.md lists the permissions.`,
+30 seconds. docs/reference/permissions.md lists the permissions.`,
 		Example: `  vicinity shift zone-a --for 1h --reason "packet loss" --dry-run
   vicinity shift zone-a --for 1h --reason "packet loss"
   vicinity shift back zone-a`,

@@ -32,9 +32,8 @@ func newSimulateCommand(s command.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "Score the allocation algorithms on many cases",
-		Long: `Simulate gives many regions to the allocation algorithms and scores the plans: traffic that
-stays in its zone, overload of endpoints, and number of EndpointSlices. A case is one region:
-for each zone its nodes, which send the traffic, and its endpoints.
+		Long: `Simulate gives many regions to the allocation algorithms and scores the plans. A case is one
+region: for each zone its nodes, which send the traffic, and its endpoints.
 
 Data sets (--dataset):
   published       39,273,145 cases of three zones: the published study
@@ -49,8 +48,7 @@ nodes and endpoints, or nothing if the case lacks the zone:
   name,zone-a,zone-b,zone-c
   only two zones,3 8,3 4,
 
-Plans are delivered as hints on existing EndpointSlices, or as groups, which have slices of
-their own. Hints cannot carry the weights of local-weighted, local-opt and flow.`,
+Hints cannot carry the weights of local-weighted, local-opt and flow.`,
 		Example: `  vicinity simulate --dataset representative
   vicinity simulate --algorithm optimal,local -o html > study.html
   vicinity simulate --dataset small --algorithm local --delivery groups --starting-threshold 1x,3x,5x

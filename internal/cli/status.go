@@ -33,9 +33,8 @@ func newStatusCommand(s command.Streams, reach connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "List Services with their traffic",
-		Long: `Status lists Services: request, state, endpoints, zones, the traffic that should stay in its
-zone, overload, delivery of the plan, and notes. "vicinity explain" has more about one. Zone
-shifts in force come first.
+		Long: `Status lists Services with their plans, after the zone shifts in force. "vicinity explain" has
+more about one.
 
 --traffic lists instead how many connections and bytes vicinity-proxy has counted for each
 Service, and how many crossed zones, most first. -o wide has a line for each pair of zones.

@@ -13,10 +13,8 @@ func newLabComponentCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "component",
 		Short: "Stop, start, kill and pause components of a lab",
-		Long: `Component stops, kills, pauses and starts components of a lab: etcd, kube-apiserver,
-kube-controller-manager, kube-scheduler, gateway, runtime (the containers of all nodes), agent
-(nodes without network), and each node's kubelet, kube-proxy and vicinity-proxy. "lab status"
-lists them. A vicinity-proxy is a pod: its node restarts it after a stop or kill.`,
+		Long: `Component stops, kills, pauses and starts components of a lab, which "lab status" lists. A
+vicinity-proxy is a pod: its node restarts it after a stop or kill.`,
 		Example: `  vicinity lab component kill kube-apiserver
   vicinity lab component start kube-apiserver`,
 	}

@@ -40,12 +40,11 @@ func newLabDemoCommand(s command.Streams, lf *labFlags) *cobra.Command {
 		Use:   "demo",
 		Short: "Show traffic between zones, its cost, and how to avoid it",
 		Long: `Demo brings a lab up, unless it is up, and runs an echo Service with endpoints and clients in
-each zone, served by vicinity-proxy. It sends traffic, sets the annotation
-endpointslice.kubernetes.io/same-zone: Prefer, and shows what crosses zones before and after,
-and the cost in a month.
+each zone. It sends traffic, sets the annotation endpointslice.kubernetes.io/same-zone: Prefer,
+and shows what crosses zones before and after, and the cost in a month.
 
 The lab stays up; "lab down" removes it. If a lab is up already, flags for its shape are
-refused. Without vicinity-proxy, as with --proxy kube-proxy, it uses hints.`,
+refused.`,
 		Example: `  vicinity lab demo
   vicinity lab demo --rate 500 --duration 20s`,
 		Args: command.NoArgs,

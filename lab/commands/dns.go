@@ -43,10 +43,7 @@ func newLabDNSCommand(s command.Streams, f *labFlags) *cobra.Command {
 		Short: "Change the DNS server of a lab",
 		Long: `Dns changes the DNS server of a running lab: vicinity is vicinity-dns, coredns is the same
 program without the plugin vicinity, none is no server. It returns when new pods answer all
-nodes; until then the old ones answer.
-
-The server is the Deployment coredns in kube-system, with the Service kube-dns and the
-Corefile in the ConfigMap coredns.`,
+nodes; until then the old ones answer.`,
 		Example: `  vicinity lab dns coredns
   vicinity lab dns vicinity --corefile Corefile`,
 		Args: oneName("kind of DNS server"),

@@ -40,15 +40,9 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Short:         "Run a real multi-zone Kubernetes on this machine",
-		Long: `Lab runs a Kubernetes cluster of several zones on this machine, without containers or a cloud.
-etcd, the API server, the controller-manager, the scheduler, kubelets and kube-proxy are the
-real ones. Nodes are network namespaces. Pods are processes in namespaces of their own.
-
-An image is a name that maps to a program: lab/echo, lab/client, lab/sleep, or vicinity-NAME
-for a program beside this one. "lab up --images" adds others.
-
-It needs Linux and root. The network of the machine does not change, and "lab down" leaves
-nothing.`,
+		Long: `Lab runs a real Kubernetes of several zones on this machine, without containers or a cloud.
+Nodes are network namespaces, and pods are processes. It needs Linux and root. docs/lab.md
+explains it.`,
 		Example: `  vicinity lab up
   export KUBECONFIG=$(vicinity lab kubeconfig)
   kubectl get nodes -L topology.kubernetes.io/zone

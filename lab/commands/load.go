@@ -20,9 +20,8 @@ func newLabLoadCommand(s command.Streams, f *labFlags) *cobra.Command {
 		Use:   "load SERVICE",
 		Short: "Send requests from pods to a Service and measure which endpoints answer",
 		Long: `Load opens connections from pods to a Service at a fixed rate, and measures which endpoints
-answer, the share that stays in its zone, latency and failures. A failure is a request that
-was refused, reset, timed out, cut short, or answered by another Service. With a failure the
-exit code is 1.
+answer, the share that stays in its zone, latency and failures. With a failure the exit code is
+1.
 
 It sends from pods with the image lab/client in the Service's namespace, or from pods that
 match --selector. The endpoints must be pods with the image lab/echo.`,

@@ -120,9 +120,8 @@ func newLabUpCommand(s command.Streams, f *labFlags) *cobra.Command {
 up already, it fails and changes nothing.
 
 Up installs Vicinity by its chart if the program vicinity-controller is beside this one, or
-from --release. "lab vicinity" changes the values later. With --proxy vicinity or both,
-vicinity-proxy runs on every node. Pods use vicinity-dns, if its program is beside this one;
-"lab dns" changes that later, unless the lab came up with --dns none.
+from --release. "lab vicinity" changes the values later. Pods use vicinity-dns, if its program is
+beside this one; "lab dns" changes that later, unless the lab came up with --dns none.
 
 Flags give the shape of the lab, or a file, which also takes proxy, dns and timing:
 
@@ -151,8 +150,7 @@ the first match counts:
     env: {MODE: plain}
     root: web                         # a folder with files of the container's own
 
-A container sees the files of this machine, except that /tmp and /var/tmp are its own. It can
-change the files of root, which are a copy in memory.
+A container can change the files of root, which are a copy in memory.
 
 A stopped node is not ready after about 10 s, and its pods are evicted 30 s later. With the
 timing of Kubernetes that takes 50 s and 5 minutes.`,

@@ -84,13 +84,9 @@ func newLabVicinityCommand(s command.Streams, lf *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vicinity",
 		Short: "Install Vicinity in a lab, or change how it is installed",
-		Long: `Vicinity installs Vicinity in a running lab by its chart. It returns when the controller is
-available, the webhooks answer and, with --proxy vicinity or both, vicinity-proxy is ready on
-every node. An installed Vicinity gets the given values and the chart's defaults for all
-others, and pods with an older program are replaced.
-
-Without --release, it installs this program's chart and the programs beside it. With --remove,
-CRDs and their objects stay.`,
+		Long: `Vicinity installs Vicinity in a running lab by its chart, and returns when it is ready. An
+installed Vicinity gets the given values and the chart's defaults for all others, and pods with
+an older program are replaced. With --remove, CRDs and their objects stay.`,
 		Example: `  vicinity lab vicinity
   vicinity lab vicinity --set routing.takeOverAuto=true
   vicinity lab vicinity --remove`,

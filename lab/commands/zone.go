@@ -15,7 +15,7 @@ func newLabZoneCommand(s command.Streams, f *labFlags) *cobra.Command {
 		Use:   "zone",
 		Short: "Cut zones of a lab off or impair their uplinks, and undo it",
 		Long: `Zone cuts or impairs the network between the nodes of a zone and all others, the control plane
-too, as when a site loses its links, or these lose packets. Traffic inside the zone goes on.`,
+too. Traffic inside the zone goes on.`,
 		Example: `  vicinity lab zone cut zone-a
   vicinity lab zone heal zone-a
   vicinity lab zone impair zone-a --loss 5 --delay 300ms
@@ -43,7 +43,7 @@ func newLabZoneImpairCommand(s command.Streams, f *labFlags) *cobra.Command {
 		},
 	}.command(s, f)
 	cmd.Long = `Impair loses a share of the packets between the nodes of a zone and all others, and delays the
-rest, in each direction. The control plane counts as another zone.`
+rest, in each direction.`
 	cmd.Example = `  vicinity lab zone impair zone-a --loss 5 --delay 300ms
   vicinity lab zone repair zone-a`
 	cmd.Flags().IntVar(&i.Loss, "loss", 0, "`PERCENT` of packets that are lost")

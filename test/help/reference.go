@@ -35,8 +35,8 @@ func Reference(title string, root *cobra.Command) []byte {
 		if flags := own.FlagUsages(); flags != "" {
 			fmt.Fprintf(&b, "\nFlags:\n%s", flags)
 		}
-		for _, title := range titles {
-			fmt.Fprintf(&b, "\nSee also: %s\n", title)
+		if len(titles) > 0 {
+			fmt.Fprintf(&b, "\nSee also: %s\n", strings.Join(titles, ", "))
 		}
 		b.WriteString("```\n")
 		for _, sub := range cmd.Commands() {
