@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -30,9 +29,7 @@ func TestRehearsalOfManifests(t *testing.T) {
 		if stderr != notes {
 			t.Errorf("standard error\n%s\nwant\n%s", stderr, notes)
 		}
-		if text, err := os.ReadFile("../../docs/doctor.md"); err != nil || !strings.Contains(string(text), "\n```text\n"+stdout+"```\n") {
-			t.Errorf("docs/doctor.md does not show testdata/doctor/%s (%v)", name, err)
-		}
+		compareDocumented(t, stdout)
 	}
 }
 
