@@ -54,7 +54,7 @@ func (s schema) collectFields(path string, found map[string]string) {
 // row matches the first two cells of a row whose first cell is code.
 var row = regexp.MustCompile("(?m)^\\| `([a-zA-Z.]+)` \\| *([^|\n]*?) *\\|")
 
-// Every field of a spec is in the document, with its default, and no other. Users read the status with kubectl explain.
+// Every field of a spec that users write is in the document, with its default, and no other. Users read the others with kubectl explain.
 func TestFieldsAreDocumented(t *testing.T) {
 	documented := map[string]string{}
 	for _, cells := range row.FindAllStringSubmatch(readReference(t), -1) {
@@ -68,6 +68,9 @@ func TestFieldsAreDocumented(t *testing.T) {
 		t.Fatalf("%d CRDs, %v; want 7", len(files), err)
 	}
 	for _, file := range files {
+		if strings.Contains(file, "endpointgroups") {
+			continue // only the controller writes them
+		}
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
