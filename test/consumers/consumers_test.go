@@ -422,13 +422,28 @@ func TestConsumers(t *testing.T) {
 			lines[i] += " " + cell + " |"
 		}
 	}
-	text := strings.Join(lines, "\n") + "\n\n" + strings.Join(reasons, "\n") + "\n"
+	text := strings.Join(mergeRows(lines), "\n") + "\n\n" + strings.Join(reasons, "\n") + "\n"
 	defer func() {
 		if t.Failed() {
 			t.Log("make consumers UPDATE=1 writes the answers to the page")
 		}
 	}()
 	golden.CompareBetween(t, "../../docs/consumers.md", "<!-- consumers -->\n", "<!-- end -->\n", text)
+}
+
+// mergeRows makes one row of all rows with the same cells after the first.
+func mergeRows(rows []string) []string {
+	var merged []string
+	for _, row := range rows {
+		name, answers, _ := strings.Cut(row[len("| "):], " |")
+		at := slices.IndexFunc(merged, func(other string) bool { return strings.HasSuffix(other, " |"+answers) })
+		if at < 0 {
+			merged = append(merged, row)
+			continue
+		}
+		merged[at] = strings.TrimSuffix(merged[at], " |"+answers) + "; " + name + " |" + answers
+	}
+	return merged
 }
 
 // readAnswer is the answer about a plan of a consumer whose source was read.
