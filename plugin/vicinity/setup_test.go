@@ -122,7 +122,7 @@ func TestExamples(t *testing.T) {
 			}
 		}
 	}
-	if found < 5 {
+	if found < 4 {
 		t.Errorf("%d examples with the plugin were found", found)
 	}
 }
