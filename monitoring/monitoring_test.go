@@ -190,9 +190,9 @@ func TestRulesQueryExportedMetrics(t *testing.T) {
 			if r.For > 0 {
 				after = r.For.String()
 			}
-			row := fmt.Sprintf("\n| [`%s`](runbooks/%s) | %s | %s |\n", r.Alert, runbook, r.Labels["severity"], after)
-			if !strings.Contains(about, row) {
-				t.Errorf("%s does not have the row %s", document, row)
+			line := fmt.Sprintf("\n- [`%s`](runbooks/%s): %s, %s\n", r.Alert, runbook, r.Labels["severity"], after)
+			if !strings.Contains(about, line) {
+				t.Errorf("%s does not have the line %s", document, line)
 			}
 			if !strings.Contains(read(t, filepath.Join(runbooks, runbook)), "`"+r.Alert+"`") {
 				t.Errorf("%s does not name the alert %s", runbook, r.Alert)
@@ -202,8 +202,8 @@ func TestRulesQueryExportedMetrics(t *testing.T) {
 			}
 		}
 	}
-	if rows := strings.Count(about, "\n| [`Vicinity"); rows != alerts {
-		t.Errorf("%s lists %d alerts, want %d", document, rows, alerts)
+	if listed := strings.Count(about, "\n- [`Vicinity"); listed != alerts {
+		t.Errorf("%s lists %d alerts, want %d", document, listed, alerts)
 	}
 }
 
