@@ -126,7 +126,7 @@ func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	o := &c.routing
 	o.Settings, o.Exclusion.Namespaces = routing.DefaultSettings(), intent.DefaultExcluded()
 	routingflags.Add(flags, &o.Settings, &o.Exclusion)
-	flags.StringVar(&o.MarkServices, "mark-services", routingcontroller.MarkAuto, "which Services with hints get the annotation service.kubernetes.io/topology-mode: vicinity.dev/Routed, without which Cilium ignores hints: auto (where the ConfigMap cilium-config in kube-system says that Cilium follows hints), always, or never")
+	flags.StringVar(&o.MarkServices, "mark-services", routingcontroller.MarkAuto, "which Services with hints get the annotation service.kubernetes.io/topology-mode: vicinity.dev/Routed for Cilium: auto (where the ConfigMap cilium-config in kube-system says that it follows hints), always, or never")
 	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", routingcontroller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups are deleted")
 	o.ProxyNodes = routingcontroller.DefaultProxyNodes()
 	flags.Var(&o.ProxyNodes, "proxy-nodes", "label selector of the nodes that must program a Service before it is handed over; can be repeated, and one must match")

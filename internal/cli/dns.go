@@ -73,7 +73,6 @@ interruption it goes back by itself. Run it again after a kill, or for another i
 		Short: "Give the cluster's DNS server back to CoreDNS",
 		Long: `Disable restores the image and the Corefile before enable, byte for byte, and removes the
 rights. Later edits of the Corefile stay. Run it again after a kill.`,
-		Example: `  vicinity dns disable`,
 	}, (*dnsServer).disable)
 	return cmd
 }

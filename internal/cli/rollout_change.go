@@ -28,8 +28,7 @@ var (
 		long: `Pause sets spec.paused: no more pods are evicted, also of later revisions, until "vicinity
 rollout resume". Evictions that are not admitted yet are withdrawn. Pods that are already
 terminating are replaced.`,
-		example: `  vicinity rollout pause db -n shop`,
-		decide:  pauseRollout,
+		decide: pauseRollout,
 	}
 	rolloutResume = rolloutVerb{
 		use: "resume", short: "Resume a rollout that waits for a person",
@@ -47,8 +46,7 @@ deadlines of its pods again.`,
 		use: "abort", short: "End the rollout of a revision and leave the pods as they are",
 		long: `Abort sets spec.stop for the current revision: pods stay as they are, of the old and of the
 new revision. The next revision is rolled out as usual.`,
-		example: `  vicinity rollout abort db -n shop`,
-		decide:  abortRollout,
+		decide: abortRollout,
 	}
 	rolloutRollback = rolloutVerb{
 		use: "rollback", short: "Restore the previous revision",

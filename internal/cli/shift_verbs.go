@@ -123,8 +123,7 @@ func newShiftExtendCommand(s command.Streams, reach connector) *cobra.Command {
 		Long: `Extend lets a shift end in the given time from now, later or earlier than before. It sets
 spec.for, which counts from the creation of the ZoneShift: at most 72h. A shift that has ended
 begins again.`,
-		Example: `  vicinity shift extend zone-a --for 2h`,
-		Args:    oneName("ZoneShift"),
+		Args: oneName("ZoneShift"),
 	}
 	cmd.Flags().Func("for", "`DURATION` of the shift from now, at most 72h", durationFlag(&length, 0, longestShift))
 	_ = cmd.MarkFlagRequired("for")
