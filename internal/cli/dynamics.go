@@ -42,7 +42,7 @@ Scenarios (--scenario):
 ` + scenarioHelp(),
 		Example: `  vicinity simulate dynamics
   vicinity simulate dynamics --scenario zone-lost --algorithm optimal,upstream-auto --without none
-  vicinity simulate dynamics --endpoints 300 --zones 4 --nodes-per-zone 40,30,30,20 -o html > dynamics.html`,
+  vicinity simulate dynamics --endpoints 300 --zones 4 --nodes-per-zone 40,30,30,20`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), s)
@@ -58,7 +58,7 @@ Scenarios (--scenario):
 	flags.StringSliceVar(&f.without, "without", []string{"all"}, "`LIST` of savings to switch off in turn, all, or none: "+joinNames(simulate.Savings()))
 	f.thresholds.add(flags)
 	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "`NUMBER` of endpoints that fit in a slice")
-	f.output.add(flags, "table", "json", "html")
+	f.output.add(flags, "table", "json")
 	return cmd
 }
 

@@ -7,14 +7,10 @@ import (
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/kit/plaintext"
-	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
 func (f *dynamicsFlags) write(w io.Writer, r *simulate.DynamicsResults) error {
-	if f.output.form == "html" {
-		return report.Dynamics(w, *r)
-	}
 	groups := dynamicsGroups(r)
 	return f.output.write(w, groups, func(p *page) {
 		for i := range groups {

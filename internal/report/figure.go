@@ -3,7 +3,6 @@ package report
 import (
 	"math"
 	"strconv"
-	"strings"
 )
 
 // figure is a drawing. Later shapes cover earlier ones. Shapes have classes, which the style sheet
@@ -28,9 +27,7 @@ type shape struct {
 	// Round is the radius of a rectangle's corners.
 	Round float64
 	Path  string
-	// ID names a path. A shape with the Path "#" and the name repeats it.
-	ID   string
-	Text string
+	Text  string
 	// Anchor is the end of a text that stands at X: start, middle or end.
 	Anchor string
 	// Hint is shown under the pointer.
@@ -43,7 +40,6 @@ const (
 	rect kind = "rect"
 	line kind = "line"
 	path kind = "path"
-	same kind = "same" // repeats a path
 	text kind = "text"
 )
 
@@ -54,20 +50,6 @@ func (f *figure) add(shapes ...shape) {
 func (f *figure) label(class string, x, y float64, anchor, words string) {
 	f.add(shape{Kind: text, Class: class, X: x, Y: y, Anchor: anchor, Text: words})
 }
-
-type outline struct{ b strings.Builder }
-
-func (o *outline) op(name string, numbers ...float64) {
-	o.b.WriteString(name)
-	for i, n := range numbers {
-		if i > 0 {
-			o.b.WriteByte(' ')
-		}
-		o.b.WriteString(px(n))
-	}
-}
-
-func (o *outline) String() string { return o.b.String() }
 
 type tick struct {
 	value float64
@@ -90,7 +72,7 @@ func (a axis) at(value float64) float64 {
 		bend = func(v float64) float64 { return v }
 	}
 	least, most := bend(a.least), bend(a.most)
-	if most <= least || math.IsNaN(value) {
+	if most <= least {
 		return a.from
 	}
 	part := (bend(min(max(value, a.least), a.most)) - least) / (most - least)

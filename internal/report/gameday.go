@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"time"
 
@@ -20,26 +19,20 @@ func GameDay(w io.Writer, run *gameday.Run) error {
 		inDomain.note(at, s.InDomain)
 		busiest.note(at, s.Busiest)
 	}
-	draw := func(id, title, class string, t track) figure {
-		h := history{id: id, title: title, head: title, class: class, end: time.Duration(run.Seconds) * time.Second, timed: true}
-		h.most, h.ticks = upTo(math.Max(t.greatest(), 10))
-		return h.draw(t)
-	}
+	length := time.Duration(run.Seconds) * time.Second
 	return page{
 		Title: "Vicinity: practice run without " + run.From.Value, Command: "vicinity gameday", Headline: strings.ToUpper(run.Result[:1]) + run.Result[1:],
-		Lead:  fmt.Sprintf("%s=%s was out of service for %s from %s.", run.From.Key, run.From.Value, span(time.Duration(run.Seconds)*time.Second), plaintext.Clock(run.Begun.Time)),
-		Facts: []fact{{"Reason", run.Reason}, {"Services that should move", count(len(run.Services))}, {"Services that should yield", cmp.Or(plaintext.FirstOf(run.Yields, 8), "none")}},
+		Lead: fmt.Sprintf("%s=%s was out of service for %s from %s.", run.From.Key, run.From.Value, plaintext.Span(length), plaintext.Clock(run.Begun.Time)),
+		Facts: []fact{
+			{"Reason", run.Reason}, {"Services that should move", plaintext.Thousands(int64(len(run.Services)))},
+			{"Services that should yield", cmp.Or(plaintext.FirstOf(run.Yields, 8), "none")},
+		},
 		Body: struct {
 			*gameday.Run
 			Figures []figure
 		}{run, []figure{
-			draw("in-domain", "New connections that end in the domain", "line-1", inDomain), draw("busiest", "Load on top of the busiest Service, until then", "line-2", busiest),
+			inDomain.draw("in-domain", "New connections that end in the domain", "line-1", length),
+			busiest.draw("busiest", "Load on top of the busiest Service, until then", "line-2", length),
 		}},
 	}.write(w, "gameday")
-}
-
-func (t *track) note(at time.Duration, value *float64) {
-	if value != nil {
-		t.at, t.values = append(t.at, at), append(t.values, *value)
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -56,7 +57,7 @@ func (d distribution) draw(h simulate.Histogram) figure {
 	if cases == 0 {
 		return empty(f, "no cases")
 	}
-	f.Title += fmt.Sprintf(" of %s, mean %s", plural(cases, "case", "cases"), percent(d.mean))
+	f.Title += fmt.Sprintf(" of %s, mean %s", plaintext.Plural(cases, "case"), percent(d.mean))
 	var heights []tick
 	for _, t := range percentTicks(1, 10, 25, 50, 100) {
 		if t.value <= d.tallest*1.02 {
@@ -87,7 +88,7 @@ func (d distribution) draw(h simulate.Histogram) figure {
 		}
 		c.add(shape{
 			Kind: rect, Class: "bar " + d.class, X: left, Y: top, W: max(right-left-gap, 0.8), H: c.y.from - top,
-			Hint: fmt.Sprintf("%s: %s, %s", values, plural(n, "case", "cases"), percent(part)),
+			Hint: fmt.Sprintf("%s: %s, %s", values, plaintext.Plural(n, "case"), percent(part)),
 		})
 	}
 	at := c.x.at(d.mean)

@@ -1,8 +1,7 @@
 // Package report draws the results of the simulator and of practice runs as one HTML page without other
 // files, network or scripts.
 //
-// Static is the page about many cases, Dynamics the page about a Service over time, GameDay the page about
-// a practice run. The package computes nothing about allocation.
+// Static is the page about many cases, GameDay the page about a practice run. The package computes nothing about allocation.
 //
 // Charts are lists of shapes that a template turns into SVG, so that html/template escapes all text of
 // the data. Only page/style.css.tmpl decides the look: shapes have classes and no colours.
@@ -13,6 +12,8 @@ import (
 	"embed"
 	"html/template"
 	"io"
+
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 )
 
 //go:embed page
@@ -50,8 +51,9 @@ func (p page) write(w io.Writer, body string) error {
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"px":      px,
-		"count":   count[int64],
+		"count":   plaintext.Thousands,
+		"rate":    func(perSecond float64) string { return plaintext.Thousands(int64(perSecond)) },
 		"percent": percent,
-		"points":  points,
+		"points":  plaintext.Fixed,
 	}
 }

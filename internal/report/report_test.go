@@ -3,10 +3,8 @@ package report
 import (
 	"bytes"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
@@ -35,11 +33,6 @@ func render(t *testing.T, write func(*bytes.Buffer) error) []byte {
 func renderStatic(t *testing.T, results simulate.Results) []byte {
 	t.Helper()
 	return render(t, func(b *bytes.Buffer) error { return Static(b, results) })
-}
-
-func renderDynamics(t *testing.T, results simulate.DynamicsResults) []byte {
-	t.Helper()
-	return render(t, func(b *bytes.Buffer) error { return Dynamics(b, results) })
 }
 
 // staticResults returns hand-made results of two algorithms.
@@ -73,48 +66,8 @@ func staticResults() simulate.Results {
 	}
 }
 
-// dynamicsResults returns hand-made results of three algorithms.
-func dynamicsResults() simulate.DynamicsResults {
-	moments := func(inZone, overload float64) []simulate.Moment {
-		return []simulate.Moment{
-			{At: 0, Endpoints: 12, Allocated: true, InZone: inZone},
-			{At: 10 * time.Minute, Endpoints: 0},
-			{At: 20 * time.Minute, Endpoints: 13, Allocated: true, InZone: inZone, Overload: overload},
-		}
-	}
-	run := func(algorithm, variant string, moves, writes int, inZone, overload float64) simulate.DynamicsRun {
-		r := simulate.DynamicsRun{
-			Algorithm: algorithm, Variant: variant, Reallocated: moves, SlicesWritten: writes,
-			InZone: inZone, Served: 50 * time.Minute, WorstOverload: overload, Series: moments(inZone, overload),
-		}
-		if overload >= 0.5 {
-			r.AboveThreshold = 40 * time.Minute
-		}
-		return r
-	}
-	story := func(name string) simulate.Scenario {
-		endpoints := func(amount int) []simulate.Change {
-			return []simulate.Change{{Subject: simulate.SubjectEndpoints, Zones: []simulate.ZoneChange{{Zone: "a", Amount: amount}}}}
-		}
-		return simulate.Scenario{Name: name, Length: time.Hour, Events: []simulate.Event{
-			{Changes: endpoints(12)}, {At: 10 * time.Minute, Changes: endpoints(0)}, {At: 20 * time.Minute, Changes: endpoints(13)},
-		}}
-	}
-	runs := []simulate.DynamicsRun{
-		run("balanced", simulate.Full, 0, 2, 0.3, 0),
-		run("local", simulate.Full, 4, 5, 0.9, 0.25),
-		run("local", "no-laziness", 40, 9, 0.92, 0.2),
-		run(simulate.UpstreamAuto, simulate.Full, 1200, 7, 0.85, 0.75),
-	}
-	return simulate.DynamicsResults{
-		Delivery: allocate.DeliveryHints, SliceSize: 100, Threshold: 0.5,
-		Scenarios: []simulate.DynamicsScenario{{Scenario: story("gone-and-back"), Events: 2, Runs: runs}, {Scenario: story("again"), Events: 2, Runs: slices.Clone(runs)}},
-	}
-}
-
 func TestPagesGolden(t *testing.T) {
 	golden.Compare(t, "testdata/static.html", string(withoutStyle(renderStatic(t, staticResults()))))
-	golden.Compare(t, "testdata/dynamics.html", string(withoutStyle(renderDynamics(t, dynamicsResults()))))
 	golden.Compare(t, "testdata/gameday.html", string(withoutStyle(renderGameDay(t, gameDay("shop/web")))))
 }
 
@@ -140,9 +93,8 @@ func renderGameDay(t *testing.T, run *gameday.Run) []byte {
 func TestPagesLoadNothing(t *testing.T) {
 	outside := regexp.MustCompile(`(?i)https?:|src=|url\(|@import|<link[^>]*href="[^d]|<(iframe|object|embed|img)`)
 	for name, page := range map[string][]byte{
-		"static":   renderStatic(t, staticResults()),
-		"dynamics": renderDynamics(t, dynamicsResults()),
-		"gameday":  renderGameDay(t, gameDay("shop/web")),
+		"static":  renderStatic(t, staticResults()),
+		"gameday": renderGameDay(t, gameDay("shop/web")),
 	} {
 		if found := outside.Find(page); found != nil {
 			t.Errorf("%s: the page has %q", name, found)
@@ -160,14 +112,10 @@ func TestNamesAreEscaped(t *testing.T) {
 		results.Variants[i].Name = hostile
 		results.Variants[i].Worst[0].Case.Name = hostile
 	}
-	dynamic := dynamicsResults()
-	dynamic.Scenarios[0].Scenario.Name = hostile
-	dynamic.Scenarios[0].Runs[0].Algorithm, dynamic.Scenarios[0].Runs[1].Variant = hostile, hostile
 
 	for name, page := range map[string]string{
-		"static":   string(renderStatic(t, results)),
-		"dynamics": string(renderDynamics(t, dynamic)),
-		"gameday":  string(renderGameDay(t, gameDay(hostile))),
+		"static":  string(renderStatic(t, results)),
+		"gameday": string(renderGameDay(t, gameDay(hostile))),
 	} {
 		if strings.Contains(page, "<script") {
 			t.Errorf("%s: the page runs the script of the name", name)
@@ -183,8 +131,8 @@ func TestNamesAreEscaped(t *testing.T) {
 
 func TestPagesWithoutResults(t *testing.T) {
 	for name, page := range map[string][]byte{
-		"No case was scored": renderStatic(t, simulate.Results{}), "No scenario was run": renderDynamics(t, simulate.DynamicsResults{}),
-		"No load": renderGameDay(t, &gameday.Run{Result: "no load could be compared"}),
+		"No case was scored": renderStatic(t, simulate.Results{}),
+		"No load":            renderGameDay(t, &gameday.Run{Result: "no load could be compared"}),
 	} {
 		if !bytes.Contains(page, []byte(name)) || bytes.Contains(page, []byte("NaN")) || bytes.Contains(page, []byte("Inf")) {
 			t.Errorf("the page lacks %q, or has an invalid number", name)

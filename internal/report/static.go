@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -95,7 +96,7 @@ func best(variants []simulate.Result) int {
 func staticHeadline(results simulate.Results, best int) (headline, lead string) {
 	winner := results.Variants[best]
 	headline = fmt.Sprintf("%s keeps %s of traffic in its zone", winner.Name, percent(winner.Mean.InZone))
-	lead = "That is the mean over " + plural(winner.Cases, "case", "cases")
+	lead = "That is the mean over " + plaintext.Plural(winner.Cases, "case")
 	balanced := slices.IndexFunc(results.Variants, func(r simulate.Result) bool {
 		return r.Bound.Algorithm == allocate.Balanced
 	})
@@ -109,7 +110,7 @@ func staticHeadline(results simulate.Results, best int) (headline, lead string) 
 func staticFacts(results simulate.Results) []fact {
 	delivery := "as hints, which take no further slices"
 	if results.Delivery == allocate.DeliveryGroups {
-		delivery = fmt.Sprintf("as groups, in slices of up to %s", plural(results.SliceSize, "endpoint", "endpoints"))
+		delivery = fmt.Sprintf("as groups, in slices of up to %s", plaintext.Plural(results.SliceSize, "endpoint"))
 	}
 	var thresholds, starts []named
 	for _, r := range results.Variants {
@@ -126,7 +127,7 @@ func staticFacts(results simulate.Results) []fact {
 	}
 	return []fact{
 		{"Data set", results.Dataset},
-		{"Cases", count(results.Cases)},
+		{"Cases", plaintext.Thousands(results.Cases)},
 		{"Plans delivered", delivery},
 		{"Overload threshold", summary(thresholds)},
 		{"Starting threshold", summary(starts)},
@@ -217,7 +218,7 @@ func zonesInWords(zones []allocate.Zone) string {
 			words = append(words, fmt.Sprintf("and %d more", len(zones)-most))
 			break
 		}
-		words = append(words, fmt.Sprintf("%s/%s", points(z.Capacity, 0), count(z.Endpoints)))
+		words = append(words, fmt.Sprintf("%.0f/%d", z.Capacity, z.Endpoints))
 	}
 	return strings.Join(words, "\u2002")
 }
