@@ -91,7 +91,7 @@ func (f *doctorFlags) report(ctx context.Context, s command.Streams, reach conne
 		return nil, err
 	}
 	if f.loss.asked {
-		return f.loss.rehearse(ctx, &lossReader{clusterReader: r})
+		return f.loss.rehearse(ctx, r, nil)
 	}
 	reading, err := r.examined(ctx, f.cluster.namespace)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -51,39 +50,32 @@ func (f *lossFlags) check(flags *pflag.FlagSet) error {
 
 // lossReader reads a cluster or, if they are not nil, manifests.
 type lossReader struct {
-	*clusterReader
+	sourceReader
 	manifests *manifest.Objects
 	in        doctor.Loss
-	err       error
 }
 
-// readKind reads the objects of one kind, unless an error came before. It notes which may not be read or are not given.
+// readKind reads the objects of one kind. It notes which may not be read or are not given.
 func readKind[T any, L runtime.Object](ctx context.Context, l *lossReader, source doctor.Source, from lister[L]) (list []*T) {
-	switch {
-	case l.err != nil:
-	case l.manifests != nil:
-		if list = manifest.List[T](l.manifests); len(list) == 0 {
-			l.in.Unread[source] = "the manifests have no " + string(source)
-		}
-	default:
-		var err error
-		if list, err = listAll[T](ctx, from, metav1.ListOptions{}); apierrors.IsForbidden(err) {
-			l.in.Unread[source] = "you may not list " + string(source)
-		} else {
-			l.err = l.explained("reading "+string(source), err)
-		}
+	if l.manifests == nil {
+		return readSource[T](ctx, &l.sourceReader, source, from)
+	}
+	if list = manifest.List[T](l.manifests); len(list) == 0 {
+		l.unread[source] = "the manifests have no " + string(source)
 	}
 	return list
 }
 
-func (f *lossFlags) rehearse(ctx context.Context, l *lossReader) (*doctor.Report, error) {
+// rehearse reads a cluster or, if they are not nil, manifests, and judges what breaks.
+func (f *lossFlags) rehearse(ctx context.Context, r *clusterReader, manifests *manifest.Objects) (*doctor.Report, error) {
 	const all = metav1.NamespaceAll
-	l.in = doctor.Loss{Zone: f.zone, Bound: int(f.maxOverload), Unread: map[doctor.Source]string{}}
+	l := &lossReader{sourceReader: sourceReader{clusterReader: r, unread: map[doctor.Source]string{}}, manifests: manifests}
+	l.in = doctor.Loss{Zone: f.zone, Bound: int(f.maxOverload), Unread: l.unread}
 	core, webhooks := l.typed.CoreV1(), l.typed.AdmissionregistrationV1()
 	l.in.Nodes = readKind[corev1.Node](ctx, l, "nodes", core.Nodes())
 	l.in.Pods = readKind[corev1.Pod](ctx, l, "pods", core.Pods(all))
 	for _, needed := range []doctor.Source{"nodes", "pods"} {
-		if why := l.in.Unread[needed]; why != "" {
+		if why := l.unread[needed]; why != "" {
 			return nil, fmt.Errorf("%s, so nothing can be rehearsed; see %s", why, doctorPermissions)
 		}
 	}
@@ -116,6 +108,6 @@ func (f *lossFlags) rehearseManifests(ctx context.Context, s command.Streams) (*
 	for _, note := range objects.Notes() {
 		fmt.Fprintln(printable{s.Err}, note)
 	}
-	noCluster := &connection{typed: kubernetes.New(nil)}
-	return f.rehearse(ctx, &lossReader{clusterReader: &clusterReader{connection: noCluster}, manifests: objects})
+	noCluster := &clusterReader{connection: &connection{typed: kubernetes.New(nil)}}
+	return f.rehearse(ctx, noCluster, objects)
 }

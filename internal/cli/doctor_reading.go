@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -44,21 +45,55 @@ var felixResource = schema.GroupVersionResource{Group: "crd.projectcalico.org", 
 
 var definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// doctorReader reads a cluster for doctor. It goes on without what the user may not read.
-type doctorReader struct {
+// sourceReader reads lists for doctor. It goes on without what the user may not read.
+type sourceReader struct {
 	*clusterReader
+	unread map[doctor.Source]string
+	err    error // the first one that ends the command
+}
+
+// readSource lists all objects of a source, unless an error came before.
+func readSource[T any, L runtime.Object](ctx context.Context, r *sourceReader, source doctor.Source, from lister[L]) (list []*T) {
+	if r.err == nil {
+		list, r.err = listAll[T](ctx, from, metav1.ListOptions{})
+		r.err = r.without(source, "list "+string(source), r.err)
+	}
+	return list
+}
+
+// without notes that a source may not be read or is not served. It returns other errors.
+func (r *sourceReader) without(source doctor.Source, what string, err error) error {
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsForbidden(err):
+		if _, known := r.unread[source]; !known {
+			r.unread[source] = "you may not " + what
+		}
+		return nil
+	}
+	return r.explained("reading "+string(source), err)
+}
+
+// doctorReader reads a cluster for doctor.
+type doctorReader struct {
+	*sourceReader
 	in *doctor.Reading
 	// namespace is where to look for Vicinity, all if empty.
 	namespace string
 }
 
+func (r *clusterReader) doctor(namespace string) *doctorReader {
+	unread := map[doctor.Source]string{}
+	return &doctorReader{&sourceReader{clusterReader: r, unread: unread}, &doctor.Reading{
+		Unread: unread, Backends: map[types.NamespacedName]doctor.Backend{}, Grouped: map[types.NamespacedName]bool{}, Leftovers: map[string][]doctor.Object{},
+	}, namespace}
+}
+
 // examined reads a cluster. It fails if the cluster does not answer, or if the user may read none of
 // it.
 func (r *clusterReader) examined(ctx context.Context, namespace string) (*doctor.Reading, error) {
-	d := doctorReader{clusterReader: r, namespace: namespace, in: &doctor.Reading{
-		Unread: map[doctor.Source]string{}, Backends: map[types.NamespacedName]doctor.Backend{}, Grouped: map[types.NamespacedName]bool{},
-		Leftovers: map[string][]doctor.Object{},
-	}}
+	d := r.doctor(namespace)
 	if err := d.own(); err != nil {
 		return nil, err
 	}
@@ -74,10 +109,7 @@ func (r *clusterReader) examined(ctx context.Context, namespace string) (*doctor
 			return nil, err
 		}
 	}
-	_, noNodes := d.in.Unread[doctor.SourceNodes]
-	_, noServices := d.in.Unread[doctor.SourceServices]
-	_, noDeployments := d.in.Unread[doctor.SourceDeployments]
-	if noNodes && noServices && noDeployments {
+	if u := d.unread; u[doctor.SourceNodes] != "" && u[doctor.SourceServices] != "" && u[doctor.SourceDeployments] != "" {
 		return nil, fmt.Errorf("you may not list nodes, services or deployments in all namespaces, so doctor can check nothing; see %s", doctorPermissions)
 	}
 	if server, local := r.clock.Read(); !server.IsZero() {
@@ -112,27 +144,10 @@ func (d *doctorReader) own() error {
 	return nil
 }
 
-// without notes that a source may not be read or is not served. It returns other errors.
-func (d *doctorReader) without(source doctor.Source, what string, err error) error {
-	switch {
-	case err == nil, apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsForbidden(err):
-		if _, known := d.in.Unread[source]; !known {
-			d.in.Unread[source] = "you may not " + what
-		}
-		return nil
-	}
-	return d.explained("reading "+string(source), err)
-}
-
-func (d *doctorReader) nodes(ctx context.Context) (err error) {
-	d.in.Nodes, err = listAll[corev1.Node](ctx, d.typed.CoreV1().Nodes(), metav1.ListOptions{})
-	if err := d.without(doctor.SourceNodes, "list nodes", err); err != nil {
-		return err
-	}
-	d.in.NodeLeases, err = listAll[coordinationv1.Lease](ctx, d.typed.CoordinationV1().Leases(corev1.NamespaceNodeLease), metav1.ListOptions{})
-	return d.without(doctor.SourceNodeLeases, "list leases in namespace kube-node-lease", err)
+func (d *doctorReader) nodes(ctx context.Context) error {
+	d.in.Nodes = readSource[corev1.Node](ctx, d.sourceReader, doctor.SourceNodes, d.typed.CoreV1().Nodes())
+	d.in.NodeLeases = readSource[coordinationv1.Lease](ctx, d.sourceReader, doctor.SourceNodeLeases, d.typed.CoordinationV1().Leases(corev1.NamespaceNodeLease))
+	return d.err
 }
 
 // inPlace says where a verb and resource are not allowed.
@@ -171,8 +186,8 @@ func (d *doctorReader) installation(ctx context.Context) error {
 	}
 	running, _ := routingflags.RunningOf(controller) // one with flags that make no sense does not start, which is a finding
 	d.in.Exclusion, d.in.Settings = running.Exclusion, running.Settings
-	if _, unread := d.in.Unread[doctor.SourceDeployments]; !unread && len(controllers) == 0 && d.namespace != metav1.NamespaceAll {
-		d.in.Unread[doctor.SourceDeployments] = fmt.Sprintf("there is no vicinity-controller in namespace %s; without -n doctor looks in all namespaces", d.namespace)
+	if _, unread := d.unread[doctor.SourceDeployments]; !unread && len(controllers) == 0 && d.namespace != metav1.NamespaceAll {
+		d.unread[doctor.SourceDeployments] = fmt.Sprintf("there is no vicinity-controller in namespace %s; without -n doctor looks in all namespaces", d.namespace)
 	}
 	d.in.NameServers, err = d.deployments(ctx, dnsSelector)
 	if err := d.without(doctor.SourceDeployments, d.inPlace("list deployments"), err); err != nil {
@@ -287,11 +302,11 @@ func (d *doctorReader) networks(ctx context.Context) (err error) {
 
 // consumers returns the programs that serve Services, or none if one may be missing.
 func (r *clusterReader) consumers(ctx context.Context) ([]consumer.Consumer, error) {
-	d := doctorReader{clusterReader: r, in: &doctor.Reading{Unread: map[doctor.Source]string{}}}
+	d := r.doctor("")
 	if err := d.networks(ctx); err != nil {
 		return nil, err
 	}
-	if reason := cmp.Or(d.in.Unread[doctor.SourceKubeSystem], d.in.Unread[doctor.SourceConfig]); reason != "" {
+	if reason := cmp.Or(d.unread[doctor.SourceKubeSystem], d.unread[doctor.SourceConfig]); reason != "" {
 		r.leaveOut("which programs serve the Service is unknown: " + reason)
 		return nil, nil
 	}
@@ -320,7 +335,7 @@ func (d *doctorReader) proxyConfig(namespace, configMap, text string) *consumer.
 		} `json:"antreaProxy"`
 	}
 	if err := yaml.Unmarshal([]byte(text), &read); err != nil {
-		d.in.Unread[doctor.SourceConfig] = fmt.Sprintf("the ConfigMap %s/%s is invalid: %s", namespace, configMap, command.OneLine(err))
+		d.unread[doctor.SourceConfig] = fmt.Sprintf("the ConfigMap %s/%s is invalid: %s", namespace, configMap, command.OneLine(err))
 		return nil
 	}
 	gates := map[string]bool{}
@@ -470,20 +485,17 @@ func (d *doctorReader) unreached(ctx context.Context, name types.NamespacedName,
 }
 
 func (d *doctorReader) services(ctx context.Context) (err error) {
-	d.in.Services, err = listAll[corev1.Service](ctx, d.typed.CoreV1().Services(metav1.NamespaceAll), metav1.ListOptions{})
-	if err := d.without(doctor.SourceServices, "list services in all namespaces", err); err != nil {
-		return err
-	}
-	d.in.Namespaces, err = listAll[corev1.Namespace](ctx, d.typed.CoreV1().Namespaces(), metav1.ListOptions{})
-	if err := d.without(doctor.SourceNamespaces, "list namespaces", err); err != nil {
-		return err
+	d.in.Services = readSource[corev1.Service](ctx, d.sourceReader, doctor.SourceServices, d.typed.CoreV1().Services(metav1.NamespaceAll))
+	d.in.Namespaces = readSource[corev1.Namespace](ctx, d.sourceReader, doctor.SourceNamespaces, d.typed.CoreV1().Namespaces())
+	if d.err != nil {
+		return d.err
 	}
 	d.in.Gateways, err = d.gateways(ctx, metav1.NamespaceAll)
 	if err := d.without(doctor.SourceGateways, "list ingresses, ingressclasses, httproutes or grpcroutes in all namespaces", err); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
-		d.in.Unread[doctor.SourceGateways] = command.OneLine(err)
+		d.unread[doctor.SourceGateways] = command.OneLine(err)
 	}
 	// Metadata is enough: groups hold all endpoints.
 	if !slices.ContainsFunc(d.in.Services, func(s *corev1.Service) bool {
@@ -502,54 +514,37 @@ func (d *doctorReader) named(ctx context.Context, resource schema.GroupVersionRe
 	return listAll[metav1.PartialObjectMetadata](ctx, d.metadata.Resource(resource), metav1.ListOptions{LabelSelector: selector})
 }
 
-func (d *doctorReader) policies(ctx context.Context) (err error) {
-	if d.in.Policies, err = listWhole[v1alpha1.RoutingPolicy](ctx, d, doctor.SourcePolicies); err != nil {
-		return err
-	}
-	if d.in.Defaults, err = listWhole[v1alpha1.ClusterRoutingPolicy](ctx, d, doctor.SourceDefaults); err != nil {
-		return err
-	}
-	if d.in.Rollouts, err = listWhole[v1alpha1.DomainRollout](ctx, d, doctor.SourceRollouts); err != nil {
-		return err
-	}
-	if d.in.Shifts, err = listWhole[v1alpha1.ZoneShift](ctx, d, doctor.SourceShifts); err != nil {
-		return err
-	}
-	d.in.Budgets, err = listWhole[v1alpha1.TopologyDisruptionBudget](ctx, d, doctor.SourceBudgets)
-	return err
+func (d *doctorReader) policies(ctx context.Context) error {
+	d.in.Policies = readOwn[v1alpha1.RoutingPolicy](ctx, d, doctor.SourcePolicies)
+	d.in.Defaults = readOwn[v1alpha1.ClusterRoutingPolicy](ctx, d, doctor.SourceDefaults)
+	d.in.Rollouts = readOwn[v1alpha1.DomainRollout](ctx, d, doctor.SourceRollouts)
+	d.in.Shifts = readOwn[v1alpha1.ZoneShift](ctx, d, doctor.SourceShifts)
+	d.in.Budgets = readOwn[v1alpha1.TopologyDisruptionBudget](ctx, d, doctor.SourceBudgets)
+	return d.err
 }
 
-// listWhole lists objects of Vicinity's API; source is also the resource. It notes an object that
+// readOwn lists objects of Vicinity's API; source is also the resource. It notes an object that
 // cannot be decoded.
-func listWhole[T any](ctx context.Context, d *doctorReader, source doctor.Source) ([]*T, error) {
-	resource := d.dynamic.Resource(v1alpha1.GroupVersion.WithResource(string(source)))
-	var list []*T
-	err := eachItem(ctx, resource, metav1.ListOptions{}, func(object *unstructured.Unstructured) error {
-		item, err := convertTo[T](object)
-		if err != nil {
-			d.in.Unread[source] = "an object is invalid: " + command.OneLine(err)
-			return nil
+func readOwn[T any](ctx context.Context, d *doctorReader, source doctor.Source) (list []*T) {
+	objects := readSource[unstructured.Unstructured](ctx, d.sourceReader, source, d.dynamic.Resource(v1alpha1.GroupVersion.WithResource(string(source))))
+	for _, object := range objects {
+		if item, err := convertTo[T](object); err != nil {
+			d.unread[source] = "an object is invalid: " + command.OneLine(err)
+		} else {
+			list = append(list, item)
 		}
-		list = append(list, item)
-		return nil
-	})
-	return list, d.without(source, "list "+string(source)+" in all namespaces", err)
+	}
+	return list
 }
 
-func (d *doctorReader) workloads(ctx context.Context) (err error) {
-	d.in.PDBs, err = listAll[policyv1.PodDisruptionBudget](ctx, d.typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll), metav1.ListOptions{})
-	if err := d.without(doctor.SourcePDBs, "list poddisruptionbudgets in all namespaces", err); err != nil {
-		return err
+func (d *doctorReader) workloads(ctx context.Context) error {
+	apps := d.typed.AppsV1()
+	d.in.PDBs = readSource[policyv1.PodDisruptionBudget](ctx, d.sourceReader, doctor.SourcePDBs, d.typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll))
+	d.in.StatefulSets = readSource[appsv1.StatefulSet](ctx, d.sourceReader, doctor.SourceStatefulSets, apps.StatefulSets(metav1.NamespaceAll))
+	if len(d.in.PDBs)+len(d.in.Budgets)+len(d.in.Controllers) > 0 {
+		d.in.Deployments = readSource[appsv1.Deployment](ctx, d.sourceReader, doctor.SourceWorkloads, apps.Deployments(metav1.NamespaceAll))
 	}
-	d.in.StatefulSets, err = listAll[appsv1.StatefulSet](ctx, d.typed.AppsV1().StatefulSets(metav1.NamespaceAll), metav1.ListOptions{})
-	if err := d.without(doctor.SourceStatefulSets, "list statefulsets in all namespaces", err); err != nil {
-		return err
-	}
-	if len(d.in.PDBs) == 0 && len(d.in.Budgets) == 0 && len(d.in.Controllers) == 0 {
-		return nil
-	}
-	d.in.Deployments, err = listAll[appsv1.Deployment](ctx, d.typed.AppsV1().Deployments(metav1.NamespaceAll), metav1.ListOptions{})
-	return d.without(doctor.SourceWorkloads, "list deployments in all namespaces", err)
+	return d.err
 }
 
 // leftovers reads what an uninstall can leave behind, if there is no controller.

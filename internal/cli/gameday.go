@@ -168,7 +168,7 @@ func (g *gameDay) rehearse(ctx context.Context, zs *v1alpha1.ZoneShift) error {
 	if g.spec.From.Key == topology.Zone {
 		g.run.Next = append(g.run.Next, "vicinity doctor --lose "+g.spec.From.Value)
 		loss := lossFlags{zone: g.spec.From.Value, maxOverload: g.spec.MaxOverload}
-		if rehearsal, err := loss.rehearse(ctx, &lossReader{clusterReader: g.clusterReader}); err != nil {
+		if rehearsal, err := loss.rehearse(ctx, g.clusterReader, nil); err != nil {
 			g.leaveOut("what breaks if the zone goes entirely: " + command.OneLine(err))
 		} else {
 			g.run.Findings, g.notKnown = rehearsal.Findings, slices.Concat(g.notKnown, rehearsal.NotKnown)
