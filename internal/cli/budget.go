@@ -99,5 +99,5 @@ func (r *clusterReader) budget(ctx context.Context, name string) (*v1alpha1.Topo
 		}
 		names = append(names, budget.Name)
 	}
-	return nil, fmt.Errorf("no TopologyDisruptionBudget %q is in namespace %q; %s", name, r.namespace, listed(names, "it has none"))
+	return nil, r.notFound(ctx, fmt.Sprintf("TopologyDisruptionBudget %q", name), names, nil)
 }

@@ -18,6 +18,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/capacity"
 )
@@ -52,24 +53,22 @@ docs/reference/permissions.md lists the permissions.`,
   vicinity explain svc/web -n shop --all
   vicinity explain svc/web -n shop --node worker-1
   vicinity explain pod/web-7f9c6d5b8-x2x7k -n shop`,
-		Args:              explainArgs,
+		Args:              oneName("Service or pod"),
 		ValidArgsFunction: reach.complete("svc/services", "pod/pods"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if asksForPod(args) {
-				if cmd.Flags().Changed("node") {
-					return command.UsageErrorf("--node is for Services only")
-				}
-				return f.runPod(cmd.Context(), s, reach, args)
-			}
-			if !cmd.Flags().Changed("node") {
-				return f.run(cmd.Context(), s, reach, args)
-			}
-			if f.all {
-				return command.UsageErrorf("--all and --node do not go together; --node shows everything")
-			}
-			name, err := serviceName(args)
-			if err != nil {
+			name, isPod, err := explainTarget(args[0])
+			ofNode := cmd.Flags().Changed("node")
+			switch {
+			case err != nil:
 				return err
+			case isPod && (ofNode || f.all):
+				return command.UsageErrorf("--all and --node are for Services only")
+			case isPod:
+				return f.runPod(cmd.Context(), s, reach, name)
+			case !ofNode:
+				return f.run(cmd.Context(), s, reach, name)
+			case f.all:
+				return command.UsageErrorf("--all and --node do not go together; --node shows everything")
 			}
 			return f.runNode(cmd.Context(), s, reach, here, name)
 		},
@@ -83,46 +82,28 @@ docs/reference/permissions.md lists the permissions.`,
 	return cmd
 }
 
-var serviceKinds = []string{"svc", "service", "services"}
+var (
+	serviceKinds = []string{"svc", "service", "services"}
+	podKinds     = []string{"po", "pod", "pods"}
+)
 
-func isServiceKind(word string) bool { return slices.Contains(serviceKinds, strings.ToLower(word)) }
-
-func explainArgs(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return fmt.Errorf("no Service is named; give svc/NAME")
+// explainTarget reads an argument such as web, svc/web or pod/web-0.
+func explainTarget(arg string) (name string, isPod bool, err error) {
+	kind, name, qualified := strings.Cut(arg, "/")
+	if !qualified {
+		return arg, false, nil
 	}
-	words := 1
-	what := "Service"
-	if isServiceKind(args[0]) || isPodKind(args[0]) {
-		words = 2
-	}
-	if isPodKind(args[0]) {
-		what = "pod"
-	}
-	if len(args) > words {
-		return fmt.Errorf("unexpected argument %q: one %s is explained at a time", args[words], what)
-	}
-	return nil
-}
-
-func serviceName(args []string) (string, error) {
-	kind, name, qualified := strings.Cut(strings.Join(args, "/"), "/")
+	isPod = slices.Contains(podKinds, strings.ToLower(kind))
 	switch {
-	case !qualified:
-		return kind, nil
-	case !isServiceKind(kind):
-		return "", command.UsageErrorf("%q is neither a Service nor a pod; give svc/NAME or pod/NAME, with -n for its namespace", strings.Join(args, " "))
+	case !isPod && !slices.Contains(serviceKinds, strings.ToLower(kind)):
+		err = command.UsageErrorf("%q is neither a Service nor a pod; give svc/NAME or pod/NAME, with -n for its namespace", arg)
 	case name == "" || strings.Contains(name, "/"):
-		return "", command.UsageErrorf("%q names no Service; give svc/NAME", strings.Join(args, " "))
+		err = command.UsageErrorf("%q has no name; give svc/NAME or pod/NAME, with -n for its namespace", arg)
 	}
-	return name, nil
+	return name, isPod, err
 }
 
-func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connector, args []string) error {
-	name, err := serviceName(args)
-	if err != nil {
-		return err
-	}
+func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connector, name string) error {
 	r, err := reach.reader(&f.cluster)
 	if err != nil {
 		return err
@@ -187,7 +168,7 @@ func (r *clusterReader) complete(ctx context.Context, e *inspect.Explanation, se
 func (r *clusterReader) inputOf(ctx context.Context, name string) (inspect.Reading, error) {
 	service, err := r.typed.CoreV1().Services(r.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return inspect.Reading{}, r.notFound(ctx, name)
+		return inspect.Reading{}, r.serviceNotFound(ctx, name)
 	}
 	if err != nil {
 		return inspect.Reading{}, r.explained(fmt.Sprintf("reading Service %s/%s", r.namespace, name), err)
@@ -231,35 +212,38 @@ func (r *clusterReader) inputFor(ctx context.Context, service *corev1.Service, n
 	return r.reading(&settings, in), nil
 }
 
-// notFound names the Services of the namespace, or other namespaces that have a Service with the name.
-func (r *clusterReader) notFound(ctx context.Context, name string) error {
-	missing := fmt.Sprintf("no Service %q is in namespace %q", name, r.namespace)
-	here, err := r.typed.CoreV1().Services(r.namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
-	if err != nil {
-		return errors.New(missing) // the names are optional
-	}
-	var names []string
-	for i := range here.Items {
-		names = append(names, here.Items[i].Name)
-	}
+// serviceNotFound names other namespaces that have a Service with the name, or the Services of the namespace.
+func (r *clusterReader) serviceNotFound(ctx context.Context, name string) error {
 	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	elsewhere, err := r.typed.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: pageSize})
-	var namespaces []string
+	var namespaces, names []string
 	for i := range elsewhere.Items {
 		if err == nil && elsewhere.Items[i].Name == name {
 			namespaces = append(namespaces, elsewhere.Items[i].Namespace)
 		}
 	}
-	slices.Sort(namespaces)
-	switch {
-	case len(namespaces) > 0:
-		return fmt.Errorf("%s; a Service with this name is in %s", missing, strings.Join(namespaces[:min(3, len(namespaces))], ", "))
-	case len(names) > 0:
-		slices.Sort(names)
-		return fmt.Errorf("%s; %s", missing, listed(names, ""))
+	if len(namespaces) > 0 {
+		return fmt.Errorf("no Service %q is in namespace %q; a Service with this name is in %s", name, r.namespace, plaintext.List(namespaces))
 	}
-	if err := r.expectNamespace(ctx, r.namespace); err != nil {
-		return err
+	here, err := r.typed.CoreV1().Services(r.namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
+	for i := range here.Items {
+		names = append(names, here.Items[i].Name)
 	}
-	return fmt.Errorf("%s, which has none", missing)
+	return r.notFound(ctx, fmt.Sprintf("Service %q", name), names, err)
+}
+
+// notFound names the objects of the namespace. Without them it says that the namespace does not exist, if that is so. err says that
+// they may not be read.
+func (r *clusterReader) notFound(ctx context.Context, what string, names []string, err error) error {
+	missing := fmt.Sprintf("no %s is in namespace %q", what, r.namespace)
+	if err != nil {
+		return errors.New(missing)
+	}
+	if len(names) == 0 {
+		if err := r.expectNamespace(ctx, r.namespace); err != nil {
+			return err
+		}
+	}
+	slices.Sort(names)
+	return fmt.Errorf("%s; %s", missing, listed(names, "it has none"))
 }

@@ -51,7 +51,7 @@ Corefile: give --plan. For a Service named "dns" use "vicinity explain svc/dns".
 		Example: `  vicinity explain dns web.shop --from shop/client-1
   vicinity explain dns web -n shop --from 10.1.0.7
   vicinity explain dns zone-a.prefer._zone.web.shop --from shop/client-1 --plan -o json`,
-		Args: explainDNSArgs, ValidArgsFunction: reach.complete("services"),
+		Args: oneName("Service or port"), ValidArgsFunction: reach.complete("services"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), s, reach, args[0]) },
 	}
 	flags := cmd.Flags()
@@ -61,16 +61,6 @@ Corefile: give --plan. For a Service named "dns" use "vicinity explain svc/dns".
 	flags.BoolVar(&f.plan, "plan", false, "the server's Corefile has the directive plan")
 	f.output.add(flags, "text", "json", "yaml")
 	return cmd
-}
-
-func explainDNSArgs(_ *cobra.Command, args []string) error {
-	switch len(args) {
-	case 0:
-		return fmt.Errorf("no name is given; give one such as web.shop, and --from with a pod or an address")
-	case 1:
-		return nil
-	}
-	return fmt.Errorf("unexpected argument %q: one name is explained at a time", args[1])
 }
 
 func (f *explainDNSFlags) run(ctx context.Context, s command.Streams, reach connector, name string) error {
@@ -135,7 +125,6 @@ func checkName(name string) error {
 
 // nameClient is the client in --from.
 type nameClient struct {
-	called         string     // in messages
 	address        netip.Addr // invalid for a pod
 	namespace, pod string
 }
@@ -157,7 +146,7 @@ func (f *explainDNSFlags) client() (nameClient, error) {
 	if likeAddress || len(validation.IsDNS1123Subdomain(pod)) > 0 || qualified && len(validation.IsDNS1123Label(namespace)) > 0 {
 		return nameClient{}, command.UsageErrorf("%s %q is neither a pod's name nor an address; %s", called, f.from, allowed)
 	}
-	return nameClient{called: called, namespace: namespace, pod: pod}, nil
+	return nameClient{namespace: namespace, pod: pod}, nil
 }
 
 type nameQuestion struct {
@@ -184,7 +173,7 @@ func (n *nameReader) readClient(ctx context.Context, from nameClient) error {
 		if from.namespace != "" {
 			n.in(from.namespace)
 		}
-		if err := n.readPod(ctx, from); err != nil {
+		if err := n.readPod(ctx, from.pod); err != nil {
 			return err
 		}
 	}
@@ -196,15 +185,10 @@ func (n *nameReader) readClient(ctx context.Context, from nameClient) error {
 	return err
 }
 
-func (n *nameReader) readPod(ctx context.Context, from nameClient) error {
-	name := from.pod
+func (n *nameReader) readPod(ctx context.Context, name string) error {
 	pod, err := n.typed.CoreV1().Pods(n.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		hint := ""
-		if from.namespace != "" {
-			hint = fmt.Sprintf("the part before the slash in %s is the namespace of the pod", from.called)
-		}
-		return n.podNotFound(ctx, name, hint)
+		return n.podNotFound(ctx, name)
 	}
 	if err != nil {
 		return n.explained(fmt.Sprintf("reading Pod %s/%s", n.namespace, name), err)
@@ -315,7 +299,7 @@ func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExp
 	if err := n.expectNamespace(ctx, namespace); err != nil {
 		return nil, fmt.Errorf("%s is not the name of a Service in the domain %s (--zone): %w", name, domain, err)
 	}
-	return nil, n.notFound(ctx, service)
+	return nil, n.serviceNotFound(ctx, service)
 }
 
 func (n *nameReader) explainWhole(ctx context.Context, name string, service *corev1.Service) (*inspect.NameExplanation, error) {

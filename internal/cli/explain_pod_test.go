@@ -228,7 +228,7 @@ func TestExplainPodGolden(t *testing.T) {
 		{"own-namespace.txt", newBudgeted().budget("by-zone").down(3).but(func(b *budgeted) { b.controller.Namespace = "shop" }), "web-0"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.cluster.cluster(t).printsGolden(t, "explain-pod/"+test.name, append([]string{"explain", "pod"}, strings.Fields(test.args)...)...)
+			test.cluster.cluster(t).printsGolden(t, "explain-pod/"+test.name, strings.Fields("explain pod/"+test.args)...)
 		})
 	}
 }
@@ -300,7 +300,7 @@ func TestExplainPodRefuses(t *testing.T) {
 		code       int
 	}{
 		{"explain pod/web-00", `no pod "web-00" is in namespace "shop"; it has `, 1},
-		{"explain pod/", `"pod/" names no pod; give pod/NAME`, 2},
+		{"explain pod/", `"pod/" has no name; give svc/NAME or pod/NAME`, 2},
 	} {
 		code, stdout, stderr := newBudgeted().cluster(t).run(t.Context(), strings.Fields(test.args)...)
 		if code != test.code || stdout != "" || !strings.Contains(stderr, test.want) {

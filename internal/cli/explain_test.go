@@ -450,7 +450,7 @@ func TestExplainGolden(t *testing.T) {
 		{"headless-plain.yaml", []string{"log", "-n", "data", "-o", "yaml"}},
 		{"web.txt", []string{"svc/web", "--all"}},
 		{"web.json", []string{"service/web", "-o", "json"}},
-		{"grouped.txt", []string{"svc", "grouped", "--all"}},
+		{"grouped.txt", []string{"svc/grouped", "--all"}},
 		{"hard.txt", []string{"svc/hard", "--all"}},
 		{"crowded.txt", []string{"svc/crowded", "--all"}},
 		{"both.txt", []string{"svc/both", "-n", "ops", "--all"}},
@@ -519,7 +519,6 @@ func TestExplainFails(t *testing.T) {
 		code    int
 		want    string
 	}{
-		{name: "no Service", code: 2, want: `no Service is named; give svc/NAME (see "vicinity explain --help")`},
 		{name: "another kind", args: []string{"node/web"}, code: 2, want: `"node/web" is neither a Service nor a pod; give svc/NAME or pod/NAME, with -n for its namespace (see "vicinity explain --help")`},
 		{name: "a name with a mistake", args: []string{"wbe"}, code: 1, want: `no Service "wbe" is in namespace "shop"; it has crowded, elsewhere, empty, grouped, hard, lonely, near, plain, web`},
 		{name: "another namespace", args: []string{"governed"}, code: 1, want: `no Service "governed" is in namespace "shop"; a Service with this name is in ops`},

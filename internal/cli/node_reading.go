@@ -52,7 +52,7 @@ func (r *nodeReader) read(ctx context.Context, name, nodeName string) error {
 	var err error
 	in.Service, err = r.typed.CoreV1().Services(r.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return r.notFound(ctx, name)
+		return r.serviceNotFound(ctx, name)
 	}
 	if err != nil {
 		return r.explained(fmt.Sprintf("reading Service %s/%s", r.namespace, name), err)

@@ -36,7 +36,7 @@ type podReader struct {
 func (p *podReader) read(ctx context.Context, name string) error {
 	pod, err := p.typed.CoreV1().Pods(p.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return p.podNotFound(ctx, name, "")
+		return p.podNotFound(ctx, name)
 	}
 	if err != nil {
 		return p.explained(fmt.Sprintf("reading Pod %s/%s", p.namespace, name), err)
@@ -316,14 +316,11 @@ func unenforced(budgets []*v1alpha1.TopologyDisruptionBudget) string {
 	return ""
 }
 
-func (r *clusterReader) podNames(ctx context.Context) ([]string, error) {
+func (r *clusterReader) podNotFound(ctx context.Context, name string) error {
 	list, err := r.typed.CoreV1().Pods(r.namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
-	if err != nil {
-		return nil, err
-	}
 	var names []string
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
 	}
-	return names, nil
+	return r.notFound(ctx, fmt.Sprintf("pod %q", name), names, err)
 }

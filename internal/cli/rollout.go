@@ -101,24 +101,16 @@ func errNotServed(kind string) error {
 
 // rolloutNotFound names the DomainRollouts of the namespace, or the one whose target has the name.
 func (r *clusterReader) rolloutNotFound(ctx context.Context, name string) error {
-	missing := fmt.Sprintf("no DomainRollout %q is in namespace %q", name, r.namespace)
 	list, err := r.listRollouts(ctx, r.namespace)
-	switch {
-	case errors.Is(err, errNoRollouts):
+	if errors.Is(err, errNoRollouts) {
 		return err
-	case err != nil:
-		return fmt.Errorf("%s", missing) // the names are optional
-	case len(list) == 0:
-		if err := r.expectNamespace(ctx, r.namespace); err != nil {
-			return err
-		}
 	}
 	var names []string
 	for _, d := range list {
 		names = append(names, d.Name)
 		if d.Spec.TargetRef.Name == name {
-			return fmt.Errorf("%s; %s %s is updated by the DomainRollout %s", missing, d.Spec.TargetRef.Kind, name, d.Name)
+			return fmt.Errorf("no DomainRollout %q is in namespace %q; %s %s is updated by the DomainRollout %s", name, r.namespace, d.Spec.TargetRef.Kind, name, d.Name)
 		}
 	}
-	return fmt.Errorf("%s; %s", missing, listed(names, "it has none"))
+	return r.notFound(ctx, fmt.Sprintf("DomainRollout %q", name), names, err)
 }
