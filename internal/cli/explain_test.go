@@ -454,8 +454,8 @@ func TestExplainGolden(t *testing.T) {
 		{"hard.txt", []string{"svc/hard", "--all"}},
 		{"crowded.txt", []string{"svc/crowded", "--all"}},
 		{"both.txt", []string{"svc/both", "-n", "ops", "--all"}},
-		{"defaulted.yaml", []string{"svc/api", "-n", "team", "-o", "yaml"}},
-		{"governed.yaml", []string{"svc/governed", "-n", "ops", "-o", "yaml"}},
+		{"defaulted-answer.txt", []string{"svc/api", "-n", "team"}},
+		{"governed-answer.txt", []string{"svc/governed", "-n", "ops"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			newFakeCluster(t).printsGolden(t, "explain/"+test.name, append([]string{"explain"}, test.args...)...)
@@ -506,7 +506,7 @@ func TestExplainWithoutPermissions(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := newFakeCluster(t)
 			test.prepare(c)
-			c.printsGolden(t, "explain/"+test.golden, "explain", "web", "--all")
+			c.printsGolden(t, "explain/"+test.golden, "explain", "web")
 		})
 	}
 }

@@ -19,7 +19,7 @@ func TestPlanGolden(t *testing.T) {
 		args []string
 	}{
 		{"summary.txt", []string{"-f", planCluster}},
-		{"details.txt", []string{"-f", planCluster, "--details"}},
+		{"details.txt", []string{"-f", planCluster, "cart", "mail", "search"}},
 		{"web-groups.txt", []string{"-f", planCluster, "--delivery", "groups", "--capacity", "cpu", "shop/web"}},
 		{"api.json", []string{"-f", planCluster, "-o", "json", "--algorithm", "local,optimal", "api"}},
 		{"pods.txt", []string{"-f", planPods}},

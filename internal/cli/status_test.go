@@ -58,7 +58,6 @@ func TestStatusGolden(t *testing.T) {
 		{"wide.txt", []string{"-A", "-o", "wide"}},
 		{"data.txt", []string{"-n", "data"}},
 		{"ops.json", []string{"-n", "ops", "-o", "json"}},
-		{"ops.yaml", []string{"-n", "ops", "-o", "yaml"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			newFakeCluster(t).printsGolden(t, "status/"+test.name, append([]string{"status"}, test.args...)...)

@@ -158,7 +158,6 @@ func TestTrafficGolden(t *testing.T) {
 		{"traffic-wide.txt", []string{"-o", "wide"}, ""},
 		{"traffic-shop.txt", []string{"-n", "shop"}, fmt.Sprintf(together, "shop")},
 		{"traffic.json", []string{"-o", "json"}, ""},
-		{"traffic.yaml", []string{"-n", "ops", "-o", "yaml"}, fmt.Sprintf(together, "ops")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, stdout, stderr := countingCluster(t, counting()).run(t.Context(), append([]string{"status", "--traffic"}, test.args...)...)
