@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -94,12 +95,7 @@ func deploymentPart(name string, d *appsv1.Deployment) Part {
 	return Part{Name: name, Object: objectOf("Deployment", d), Version: d.Labels[labelVersion], Ready: int(d.Status.ReadyReplicas), Wanted: int(replicasOf(d.Spec.Replicas))}
 }
 
-func replicasOf(replicas *int32) int32 {
-	if replicas == nil {
-		return 1
-	}
-	return *replicas
-}
+func replicasOf(replicas *int32) int32 { return *cmp.Or(replicas, new(int32(1))) }
 
 // pods returns the command that shows the pods of a part of Vicinity.
 func pods(object Object, component string) string {

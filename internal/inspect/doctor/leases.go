@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,12 +71,9 @@ func (e *examination) checkLeader() {
 		if lease.Namespace != controller.Namespace || lease.Name != leaderLease {
 			continue
 		}
-		holder := holderOf(lease)
+		holder := *cmp.Or(lease.Spec.HolderIdentity, new(string))
 		age, renewed := e.age(lease)
-		most := leaderLate
-		if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil {
-			most += time.Duration(*seconds) * time.Second
-		}
+		most := leaderLate + time.Duration(*cmp.Or(lease.Spec.LeaseDurationSeconds, new(int32)))*time.Second
 		switch {
 		case !renewed, holder == "" && age > most:
 			e.add(leaderMissing, object, fmt.Sprintf("No pod holds %s.", object), next)
@@ -85,13 +83,6 @@ func (e *examination) checkLeader() {
 		return
 	}
 	e.add(leaderMissing, object, fmt.Sprintf("There is no %s.", object), pods(objectOf("Deployment", controller), "controller"))
-}
-
-func holderOf(lease *coordinationv1.Lease) string {
-	if lease.Spec.HolderIdentity == nil {
-		return ""
-	}
-	return *lease.Spec.HolderIdentity
 }
 
 func (e *examination) checkProxies() {

@@ -278,10 +278,7 @@ func isUsed(policy *v1alpha1.RoutingPolicy, services []*corev1.Service) bool {
 }
 
 func choosesAny(policy *v1alpha1.ClusterRoutingPolicy, namespaces []*corev1.Namespace) bool {
-	for _, namespace := range namespaces {
-		if len(intent.ForNamespace([]*v1alpha1.ClusterRoutingPolicy{policy}, namespace.Labels)) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(namespaces, func(n *corev1.Namespace) bool {
+		return len(intent.ForNamespace([]*v1alpha1.ClusterRoutingPolicy{policy}, n.Labels)) > 0
+	})
 }
