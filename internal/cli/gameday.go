@@ -34,7 +34,6 @@ type gameDay struct {
 	shiftFlags
 	streams          command.Streams
 	before, interval time.Duration
-	abortOnYield     bool
 	file             string
 
 	run  gameday.Run
@@ -44,7 +43,6 @@ type gameDay struct {
 	// last is the last reading of the proxies, and settled the first one with the shift in force after its ramp.
 	last, settled []inspect.ProxyReading
 	wasSettled    bool
-	yields        []string
 }
 
 func newGameDayCommand(s command.Streams, reach connector) *cobra.Command {
@@ -80,7 +78,6 @@ prediction by more than 5 points.`,
 	g.add(flags)
 	flags.DurationVar(&g.before, "before", time.Minute, "how long connections are counted before the shift")
 	flags.DurationVar(&g.interval, "interval", 10*time.Second, "`TIME` between two lines")
-	flags.BoolVar(&g.abortOnYield, "abort-on-yield", true, "go back at once if a Service yields that should move")
 	flags.StringVar(&g.file, "report", "", "write the report to `FILE` as a page of HTML, too")
 	return reach.shiftCommand(s, cmd, func(ctx context.Context, r *shiftRun) error {
 		g.shiftRun = r
@@ -218,7 +215,7 @@ func (g *gameDay) readProxies(ctx context.Context) []inspect.ProxyReading {
 
 // follow takes samples until the time of ctx is over. It returns the ZoneShift as last read.
 func (g *gameDay) follow(ctx context.Context, zs *v1alpha1.ZoneShift) (*v1alpha1.ZoneShift, error) {
-	for g.yields = g.run.Yields; ; {
+	for {
 		if err := command.Pause(ctx, g.interval); err != nil {
 			return zs, err
 		}
@@ -268,12 +265,10 @@ func (g *gameDay) sample(ctx context.Context, zs *v1alpha1.ZoneShift) (isYield b
 			yields = append(yields, s.Name)
 		}
 	}
-	yields = slices.DeleteFunc(yields, func(name string) bool { return slices.Contains(g.yields, name) })
-	if g.yields = append(g.yields, yields...); len(yields) > 0 {
+	yields = slices.DeleteFunc(yields, func(name string) bool { return slices.Contains(g.run.Yields, name) })
+	if len(yields) > 0 {
 		parts = append(parts, "not predicted to yield: "+plaintext.FirstOf(yields, mostListed))
-		if g.abortOnYield {
-			err = errors.New(parts[0])
-		}
+		err = errors.New(parts[0])
 	}
 	if g.wasSettled && !isSettled {
 		parts = append(parts, "no longer in force")
