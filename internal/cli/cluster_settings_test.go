@@ -62,7 +62,7 @@ func TestSettingsFollowTheChart(t *testing.T) {
 	if !reflect.DeepEqual(got, want) || len(missing) > 0 {
 		t.Errorf("got %+v, want %+v; missing %q", got, want, missing)
 	}
-	if got, _ := settingsOf(t, chartController(t, "nothing-excluded")); len(got.Exclusion.Namespaces) > 0 {
+	if got, _ := settingsOf(t, aController("--exclude-namespaces=")); len(got.Exclusion.Namespaces) > 0 {
 		t.Errorf("%q are excluded", got.Exclusion.Namespaces)
 	}
 }

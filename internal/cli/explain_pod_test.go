@@ -298,7 +298,7 @@ func TestExplainPodWhereEvictionsAreNotChecked(t *testing.T) {
 func TestPermissionsOfExplainPodAreDocumented(t *testing.T) {
 	c := newBudgeted().budget("by-zone").cluster(t)
 	c.run(t.Context(), "explain", "pod/web-0")
-	compareRights(t, c, documentedRights(t, "\n## One pod\n"))
+	compareRights(t, documentedRights(t, "\n## One pod\n"), c.actions()...)
 }
 
 func TestExplainPodRefuses(t *testing.T) {

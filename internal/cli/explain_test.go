@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,10 @@ type fakeCluster struct {
 	typed   *fake.Clientset
 	dynamic *dynamicfake.FakeDynamicClient
 	here    machine // that runs the commands
+}
+
+func (c *fakeCluster) actions() []kubetesting.Action {
+	return slices.Concat(c.typed.Actions(), c.dynamic.Actions())
 }
 
 // newFakeCluster has three zones of two nodes with different CPU, a control plane node, Services with

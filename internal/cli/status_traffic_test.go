@@ -157,7 +157,6 @@ func TestTrafficGolden(t *testing.T) {
 		{"traffic.txt", nil, ""},
 		{"traffic-wide.txt", []string{"-o", "wide"}, ""},
 		{"traffic-shop.txt", []string{"-n", "shop"}, fmt.Sprintf(together, "shop")},
-		{"traffic.json", []string{"-o", "json"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, stdout, stderr := countingCluster(t, counting()).run(t.Context(), append([]string{"status", "--traffic"}, test.args...)...)

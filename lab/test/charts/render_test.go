@@ -171,13 +171,16 @@ func TestDefaultsRenderAsBefore(t *testing.T) {
 				"groups": map[string]any{"enabled": false, "size": 250}, "hints": map[string]any{"enabled": false},
 			},
 		},
-		"nothing-excluded": {"routing": map[string]any{"excludedNamespaces": []any{}}},
 	} {
 		r, err := renderValues(t, values)
 		if err != nil {
 			t.Fatal(err)
 		}
 		golden.Compare(t, "../../../internal/cli/testdata/controllers/"+name+".yaml", document(t, r, "Deployment"))
+	}
+	r, err := renderValues(t, map[string]any{"routing": map[string]any{"excludedNamespaces": []any{}}})
+	if err != nil || !strings.Contains(document(t, r, "Deployment"), "- --exclude-namespaces=\n") {
+		t.Errorf("without excluded namespaces: %v", err)
 	}
 }
 
