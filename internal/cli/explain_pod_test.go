@@ -12,8 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -155,8 +153,6 @@ func (b *budgeted) cluster(t *testing.T) *fakeCluster {
 		own = append(own, inAPI(t, zs))
 	}
 	kinds := listKinds()
-	kinds[schedulingv1beta1.SchemeGroupVersion.WithResource("podgroups")] = "PodGroupList"
-	kinds[schedulingv1alpha3.SchemeGroupVersion.WithResource("compositepodgroups")] = "CompositePodGroupList"
 	return &fakeCluster{
 		typed:   fake.NewClientset(append(objects, b.more...)...),
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, own...),

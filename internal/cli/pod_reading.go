@@ -8,8 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	names "k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,10 +80,7 @@ func (p *podReader) readWorld(ctx context.Context) error {
 	if err := p.optional("ZoneShifts", "whether one disturbs a domain is unknown", err); err != nil {
 		return err
 	}
-	if err := p.readWorkloads(ctx); err != nil {
-		return err
-	}
-	return p.readUnits(ctx)
+	return p.readWorkloads(ctx)
 }
 
 // needed notes in reason why nothing is known without a kind that may not be read. It returns other
@@ -122,45 +117,11 @@ func addWorkloads[T any, L runtime.Object](ctx context.Context, p *podReader, ki
 	return p.needed(&p.unknown, kind, err)
 }
 
-// readUnits reads the groups of pods that are disrupted together, if a pod belongs to one. Without
-// that API a cluster has no such pods.
-func (p *podReader) readUnits(ctx context.Context) error {
-	if !slices.ContainsFunc(p.world.Pods, func(pod *corev1.Pod) bool { return pod.Spec.SchedulingGroup != nil }) {
-		return nil
-	}
-	groups, err := listGroups[schedulingv1beta1.PodGroup](ctx, p, schedulingv1beta1.SchemeGroupVersion.WithResource("podgroups"))
-	if apierrors.IsNotFound(err) {
-		groups, err = listGroups[schedulingv1beta1.PodGroup](ctx, p, schedulingv1alpha3.SchemeGroupVersion.WithResource("podgroups"))
-	}
-	if err := p.needed(&p.unknown, "PodGroups", ignoreNotFound(err)); err != nil {
-		return err
-	}
-	composites, err := listGroups[schedulingv1alpha3.CompositePodGroup](ctx, p, schedulingv1alpha3.SchemeGroupVersion.WithResource("compositepodgroups"))
-	if err := p.needed(&p.unknown, "CompositePodGroups", ignoreNotFound(err)); err != nil {
-		return err
-	}
-	p.world.Units = coverage.Units(groups, composites)
-	return nil
-}
-
 func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
-}
-
-// listGroups lists objects of an API version that the cluster may not serve.
-func listGroups[T any](ctx context.Context, p *podReader, resource schema.GroupVersionResource) ([]T, error) {
-	var list []T
-	err := eachItem(ctx, p.dynamic.Resource(resource).Namespace(p.namespace), metav1.ListOptions{}, func(object *unstructured.Unstructured) error {
-		group, err := convertTo[T](object)
-		if err == nil {
-			list = append(list, *group)
-		}
-		return err
-	})
-	return list, err
 }
 
 func (p *podReader) readBudget(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) error {

@@ -15,7 +15,6 @@ const (
 	RuleReserved    Rule = "Reserved"    // admitted before
 	RuleExpiring    Rule = "Expiring"    // admitted before, but the reservation ends too soon for another try
 	RuleBreakGlass  Rule = "BreakGlass"  // break-glass admits everything
-	RuleUnit        Rule = "Unit"        // the pod's unit is down already
 	RuleUnhealthy   Rule = "Unhealthy"   // the pod is down already, and the budget holds without it
 	RuleWithin      Rule = "Within"      // the budget allows it
 	RuleInvalid     Rule = "Invalid"     // the budget is invalid
@@ -37,7 +36,7 @@ type Decision struct {
 	Exceeded Rule
 	// Limits are the limits as written.
 	Limits *Budget
-	// Domain has the numbers of the pod's domain before the eviction. For a unit in several domains, it is the first without room.
+	// Domain has the numbers of the pod's domain before the eviction.
 	Domain DomainMeasure
 	// Total has the numbers of all domains of the pod's group. Desired and Allowed follow from MaxTotal and are 0 without it.
 	Total DomainMeasure
@@ -99,9 +98,11 @@ func (t *Tally) Decide(uid string) Decision {
 	if p.Finished || p.Terminating {
 		return d.allow(RuleGone)
 	}
-	cells := t.cells(i)
-	if len(cells) > 0 {
-		t.describe(&d, cells[0], cells)
+	var g *group
+	at := t.places[i]
+	if p.Place == Covered {
+		g = t.group(p.Group)
+		t.describe(&d, g, at)
 	}
 	r, reserved := t.reserved[uid]
 	switch {
@@ -112,13 +113,13 @@ func (t *Tally) Decide(uid string) Decision {
 	case b.Invalid != "":
 		d.Rule, d.Reason = RuleInvalid, b.Invalid
 		return d
-	case len(cells) == 0 && p.Place == Uncovered:
+	case p.Place == Uncovered:
 		return d.allow(RuleNotCovered)
 	case reserved && !r.outlastsEviction(t.now):
 		d.Rule, d.RetryAt = RuleExpiring, r.Expires
 		return d
-	case reserved && p.isHealthy(): // the budget may allow less by now
-		if t.refuse(&d, cells, 0); d.Rule == "" {
+	case reserved && p.Place == Covered && p.isHealthy(): // the budget may allow less by now
+		if t.refuse(&d, g, at, 0); d.Rule == "" {
 			return d.reserve(RuleReserved)
 		}
 		d.RetryAt = time.Time{} // unknown, because the pod's own reservation counts as down
@@ -127,18 +128,16 @@ func (t *Tally) Decide(uid string) Decision {
 		return d.reserve(RuleReserved)
 	case p.Pending || p.Place == Unplaced: // reserve, because it may be ready when it is evicted
 		return d.reserve(RuleGone)
-	case p.Unit != "" && t.units[p.Unit].isDown:
-		return d.reserve(RuleUnit)
 	case !p.Ready && b.AlwaysAllowUnhealthy:
 		return d.reserve(RuleUnhealthy)
 	case !p.Ready:
-		if t.refuse(&d, cells, 0); d.Rule == "" {
+		if t.refuse(&d, g, at, 0); d.Rule == "" {
 			return d.reserve(RuleUnhealthy)
 		}
 		d.Rule, d.Exceeded = RuleUnhealthyNo, d.Rule
 		return d
 	}
-	if t.refuse(&d, cells, 1); d.Rule == "" {
+	if t.refuse(&d, g, at, 1); d.Rule == "" {
 		return d.reserve(RuleWithin)
 	}
 	return d
@@ -154,10 +153,9 @@ func (d Decision) reserve(rule Rule) Decision {
 	return d.allow(rule)
 }
 
-// describe sets the numbers of a decision to those of one of the pod's cells.
-func (t *Tally) describe(d *Decision, at cell, cells []cell) {
-	g := t.group(at.group)
-	d.Domain = t.measure(g, at.domain)
+// describe sets the numbers of a decision about a pod of a domain.
+func (t *Tally) describe(d *Decision, g *group, at int32) {
+	d.Domain = t.measure(g, at)
 	d.Total = DomainMeasure{
 		Group: g.name, Expected: g.expected, Healthy: g.healthy, Down: g.down,
 		Missing: g.missing, Anywhere: g.anywhere, Disturbed: g.disturbed+g.shifted > 0,
@@ -166,8 +164,8 @@ func (t *Tally) describe(d *Decision, at cell, cells []cell) {
 		d.Total.Desired, d.Total.Allowed = max(0, g.expected-g.maxTotal), max(0, g.maxTotal-g.down)
 	}
 	d.MaxDown, d.MaxTotal, d.MaxDomains = g.maxDown, g.maxTotal, g.maxDomains
-	d.Disturbed, d.Shifts, d.DisturbedAnywhere = nil, nil, g.unknown
-	isShifted := g.isShifted(cells)
+	d.DisturbedAnywhere = g.unknown
+	isShifted := g.domains[at].shift != ""
 	for i := range g.domains {
 		in := &g.domains[i]
 		d.Total.Surplus += in.surplus
@@ -187,23 +185,20 @@ func (t *Tally) describe(d *Decision, at cell, cells []cell) {
 // breach is a limit that an eviction would exceed.
 type breach struct {
 	rule Rule
-	at   cell
 	by   int
 }
 
-// refuse sets the rule of a decision and its details if the given number of further pods must not go down in each of the cells. The
-// number is 1 for a healthy pod and 0 for a pod that is down already.
-func (t *Tally) refuse(d *Decision, cells []cell, pods int) {
-	breaches := t.breaches(cells, pods)
+// refuse sets the rule of a decision and its details if the given number of further pods must not go down in a domain. The number is 1
+// for a healthy pod and 0 for a pod that is down already.
+func (t *Tally) refuse(d *Decision, g *group, at int32, pods int) {
+	breaches := g.breaches(at, pods)
 	if len(breaches) == 0 {
 		return
 	}
-	first := breaches[0]
-	t.describe(d, first.at, cells)
-	d.Rule = first.rule
-	t.list(d, first)
+	d.Rule = breaches[0].rule
+	t.list(d, g, at)
 	for _, b := range breaches {
-		ends, possible := t.ends(b, cells)
+		ends, possible := g.ends(b, at)
 		if !possible {
 			d.RetryAt = time.Time{}
 			return
@@ -214,40 +209,24 @@ func (t *Tally) refuse(d *Decision, cells []cell, pods int) {
 	}
 }
 
-func (t *Tally) breaches(cells []cell, pods int) (found []breach) {
-	for _, at := range cells {
-		if room := t.group(at.group).room(at.domain); room < pods {
-			found = append(found, breach{RuleDomain, at, pods - room})
-		}
+func (g *group) breaches(at int32, pods int) (found []breach) {
+	if room := g.room(at); room < pods {
+		found = append(found, breach{RuleDomain, pods - room})
 	}
-	var disturbed []breach
-	for i, at := range cells {
-		if slices.ContainsFunc(cells[:i], func(c cell) bool { return c.group == at.group }) {
-			continue
-		}
-		g := t.group(at.group)
-		members := 0
-		for _, c := range cells {
-			if c.group == at.group {
-				members++
-			}
-		}
-		if down := g.down + pods*members; g.maxTotal >= 0 && down > g.maxTotal {
-			found = append(found, breach{RuleTotal, at, down - g.maxTotal})
-		}
-		if domains := g.disturbedAfter(cells); g.maxDomains >= 0 && domains > g.maxDomains {
-			disturbed = append(disturbed, breach{RuleDomains, at, domains - g.maxDomains})
-		}
+	if down := g.down + pods; g.maxTotal >= 0 && down > g.maxTotal {
+		found = append(found, breach{RuleTotal, down - g.maxTotal})
 	}
-	return append(found, disturbed...)
+	if domains := g.disturbedAfter(at); g.maxDomains >= 0 && domains > g.maxDomains {
+		found = append(found, breach{RuleDomains, domains - g.maxDomains})
+	}
+	return found
 }
 
-// list adds the pods that cause a breach to a decision.
-func (t *Tally) list(d *Decision, b breach) {
-	g := t.group(b.at.group)
+// list adds the pods that cause the rule of a decision.
+func (t *Tally) list(d *Decision, g *group, at int32) {
 	from := g.domains
-	if b.rule == RuleDomain {
-		from = from[b.at.domain : b.at.domain+1]
+	if d.Rule == RuleDomain {
+		from = from[at : at+1]
 	}
 	add := func(pods []int32, why func(p *Pod) Why) {
 		for at, i := range pods {
@@ -261,7 +240,7 @@ func (t *Tally) list(d *Decision, b breach) {
 	}
 	for i := range from {
 		add(from[i].downPods, whyDown)
-		if b.rule == RuleDomains {
+		if d.Rule == RuleDomains {
 			add(from[i].settling, func(*Pod) Why { return WhySettling })
 		}
 	}
@@ -278,11 +257,10 @@ func whyDown(p *Pod) Why {
 }
 
 // ends returns when time alone ends a breach, if it does.
-func (t *Tally) ends(b breach, cells []cell) (time.Time, bool) {
-	g := t.group(b.at.group)
+func (g *group) ends(b breach, at int32) (time.Time, bool) {
 	switch b.rule {
 	case RuleDomain:
-		return nth(slices.Clone(g.domains[b.at.domain].ends), b.by)
+		return nth(slices.Clone(g.domains[at].ends), b.by)
 	case RuleTotal:
 		var ends []time.Time
 		for i := range g.domains {
@@ -290,12 +268,12 @@ func (t *Tally) ends(b breach, cells []cell) (time.Time, bool) {
 		}
 		return nth(ends, b.by)
 	}
-	// Whether the pod's own domains settle makes no difference.
-	others, known, isShifted := []time.Time{}, 0, g.isShifted(cells)
+	// Whether the pod's own domain settles makes no difference.
+	others, known, isShifted := []time.Time{}, 0, g.domains[at].shift != ""
 	for i := range g.domains {
 		d := &g.domains[i]
 		switch {
-		case slices.Contains(cells, cell{g.name, int32(i)}), d.shift != "" && !isShifted:
+		case i == int(at), d.shift != "" && !isShifted:
 			known++
 		case d.disturbed && !d.stuck:
 			others = append(others, d.settledAt)
@@ -349,54 +327,26 @@ func (t *Tally) Reserve(uid, holder string) (r Reservation, changed bool) {
 // takeDown counts a healthy pod with a reservation as down in all numbers counted so far.
 func (t *Tally) takeDown(i int32, r Reservation) {
 	p := &t.state.Pods[i]
-	if g := t.groups[p.Group]; g != nil && p.Place == Covered {
-		d := &g.domains[t.places[i]]
-		d.downPods = insert(d.downPods, i)
-		if at, found := slices.BinarySearch(d.settling, i); found {
-			d.settling = slices.Delete(d.settling, at, at+1)
-		}
-		g.disturb(t.places[i], r.Expires)
+	g := t.groups[p.Group]
+	if g == nil || p.Place != Covered {
+		return
 	}
-	if p.Unit != "" {
-		u := t.units[p.Unit]
-		if u.isDown {
-			if !u.stuck && r.Expires.After(u.end) {
-				for _, at := range u.cells {
-					delete(t.groups, at.group)
-				}
-			}
-			u.reserve(r)
-			return
-		}
-		u.reserve(r)
+	d := &g.domains[t.places[i]]
+	at, _ := slices.BinarySearch(d.downPods, i)
+	d.downPods = slices.Insert(d.downPods, at, i)
+	if at, found := slices.BinarySearch(d.settling, i); found {
+		d.settling = slices.Delete(d.settling, at, at+1)
 	}
-	for _, at := range t.cells(i) {
-		g := t.groups[at.group]
-		if g == nil {
-			continue
-		}
-		d := &g.domains[at.domain]
-		d.healthy--
-		d.down++
-		d.ends = append(d.ends, r.Expires)
-		g.healthy--
-		g.down++
-		g.disturb(at.domain, r.Expires)
-	}
-}
-
-func (g *group) disturb(domain int32, until time.Time) {
-	d := &g.domains[domain]
+	d.healthy--
+	d.down++
+	d.ends = append(d.ends, r.Expires)
+	g.healthy--
+	g.down++
 	if !d.disturbed {
 		g.disturbed++
 		if d.shift != "" {
 			g.shifted--
 		}
 	}
-	d.disturb(until)
-}
-
-func insert(sorted []int32, i int32) []int32 {
-	at, _ := slices.BinarySearch(sorted, i)
-	return slices.Insert(sorted, at, i)
+	d.disturb(r.Expires)
 }

@@ -21,7 +21,7 @@
 //     ClockSkew off those of the others,
 //   - treats an expired reservation as over only after a live read of its pod: the pods that it
 //     has seen may be older than the eviction,
-//   - admits an eviction without asking a limit, because the pod or its unit is down already,
+//   - admits an eviction without asking a limit, because the pod is down already,
 //     only if a live read after that of the budget confirms it: others may have counted on the pod.
 //
 // Pods that go down by themselves, and ZoneShifts, count as soon as they are seen. A ZoneShift disturbs the domains of the
@@ -121,8 +121,6 @@ type Pod struct {
 	Place     Place
 	// Domain is the domain of the pod's node. A pod without a node has a domain if it fits no other.
 	Domain string
-	// Unit, if not empty, names a set of pods that are only disrupted together. A unit counts as one pod in each domain where it has pods.
-	Unit string
 
 	Pending     bool // not running yet
 	Finished    bool // succeeded or failed

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// group has the numbers of a group of pods. A unit counts as one pod in each domain.
+// group has the numbers of a group of pods.
 type group struct {
 	name    string
 	domains []domain
@@ -54,22 +54,18 @@ type domain struct {
 type census struct {
 	expected int
 	placed   int
-	// byUnit counts pods without a place that count with their unit.
-	byUnit int
 	// bound counts pods without a place that fit only one domain, by domain.
 	bound []int
-	// ending counts terminating pods of owners by domain, without those of units.
+	// ending counts terminating pods of owners by domain.
 	ending []int
-	units  map[*unit]bool
 }
 
 func (t *Tally) count(name string) *group {
 	g := &group{name: name, domains: make([]domain, len(t.domains))}
-	c := census{bound: make([]int, len(t.domains)), ending: make([]int, len(t.domains)), units: map[*unit]bool{}}
+	c := census{bound: make([]int, len(t.domains)), ending: make([]int, len(t.domains))}
 	for _, i := range t.byGroup[name] {
 		t.countPod(g, &c, i)
 	}
-	t.countUnits(g, &c)
 	ofAnyGroup := 0
 	for i := range t.state.Owners {
 		switch owner := &t.state.Owners[i]; {
@@ -80,18 +76,10 @@ func (t *Tally) count(name string) *group {
 			c.expected += t.expects(i)
 		}
 	}
-	g.missing = max(0, c.expected-c.placed-c.byUnit)
-	surplus := max(0, c.placed-c.expected)
-	if len(c.units) > 0 { // then it is unknown which pods are surplus
-		surplus = 0
-	}
-	size := 0
-	for i := range g.domains {
-		size += g.domains[i].size
-	}
-	g.expected = max(0, size+g.missing-surplus)
-	g.forgive(surplus)
-	g.suspect(c.ending, c.expected-c.placed-c.byUnit)
+	g.expected = c.expected
+	g.missing = max(0, c.expected-c.placed)
+	g.forgive(c.placed - c.expected)
+	g.suspect(c.ending, c.expected-c.placed)
 	g.attribute(&c, t.wasDisturbed(name), ofAnyGroup)
 	g.sum()
 	g.limit(&t.state.Budget)
@@ -107,13 +95,7 @@ func (t *Tally) countPod(g *group, c *census, i int32) {
 		if owner < 0 {
 			c.expected++
 		}
-		if p.Unit != "" {
-			u := t.units[p.Unit]
-			if len(u.cells) > 0 || c.units[u] {
-				c.byUnit++
-			}
-			c.units[u] = true
-		} else if t.places[i] >= 0 {
+		if t.places[i] >= 0 {
 			c.bound[t.places[i]]++
 		}
 		return
@@ -123,7 +105,7 @@ func (t *Tally) countPod(g *group, c *census, i int32) {
 	switch {
 	case asIs:
 		c.expected++
-	case p.Terminating && p.Unit == "":
+	case p.Terminating:
 		c.ending[t.places[i]]++
 	}
 	d := &g.domains[t.places[i]]
@@ -144,10 +126,6 @@ func (t *Tally) countPod(g *group, c *census, i int32) {
 		d.settling = append(d.settling, i)
 		d.disturb(settled)
 	}
-	if p.Unit != "" {
-		c.units[t.units[p.Unit]] = true
-		return
-	}
 	d.size++
 	switch {
 	case !p.isHealthy():
@@ -158,30 +136,6 @@ func (t *Tally) countPod(g *group, c *census, i int32) {
 		d.down++
 	default:
 		d.healthy++
-	}
-}
-
-// countUnits counts each unit as one pod in each domain.
-func (t *Tally) countUnits(g *group, c *census) {
-	for u := range c.units {
-		for _, at := range u.cells {
-			if at.group != g.name {
-				continue
-			}
-			d := &g.domains[at.domain]
-			d.size++
-			if !u.isDown {
-				d.healthy++
-				continue
-			}
-			d.down++
-			if u.stuck {
-				d.disturbed, d.stuck = true, true
-			} else {
-				d.ends = append(d.ends, u.end)
-				d.disturb(u.end)
-			}
-		}
 	}
 }
 
@@ -330,28 +284,17 @@ func (g *group) disturbedWith(known int) int {
 	return min(known+g.unknown, len(g.domains))
 }
 
-// isShifted reports whether all cells of the group are in domains that ZoneShifts disturb.
-func (g *group) isShifted(cells []cell) bool {
-	return !slices.ContainsFunc(cells, func(c cell) bool { return c.group == g.name && g.domains[c.domain].shift == "" })
-}
-
-// disturbedAfter returns how many domains may be disturbed once pods of some cells are down. Domains that only ZoneShifts disturb do not
+// disturbedAfter returns how many domains may be disturbed once a pod of a domain is down. Domains that only ZoneShifts disturb do not
 // count for evictions in shifted domains.
-func (g *group) disturbedAfter(cells []cell) int {
-	known, shifted := g.disturbed, g.shifted
-	for _, c := range cells {
-		if c.group != g.name || g.domains[c.domain].disturbed {
-			continue
-		}
+func (g *group) disturbedAfter(at int32) int {
+	known, d := g.disturbed, &g.domains[at]
+	if !d.disturbed {
 		known++
-		if g.domains[c.domain].shift != "" {
-			shifted--
-		}
 	}
-	if g.isShifted(cells) {
-		shifted = 0
+	if d.shift == "" {
+		known += g.shifted
 	}
-	return g.disturbedWith(known + shifted)
+	return g.disturbedWith(known)
 }
 
 // queue orders domains by amount, the largest first. Ties go to domains in first, then to the order of domains.

@@ -23,13 +23,11 @@ type DomainMeasure struct {
 
 // Measures are the numbers of a budget.
 type Measures struct {
-	Domains  []DomainMeasure // sorted by group, then by domain
-	Expected int
-	Healthy  int
-	Desired  int
-	// Allowed is the number of pods that can be evicted one after the other in the best order. With units in several domains it may be
-	// too low.
-	Allowed   int
+	Domains   []DomainMeasure // sorted by group, then by domain
+	Expected  int
+	Healthy   int
+	Desired   int
+	Allowed   int // pods that can be evicted one after the other in the best order
 	Disturbed int // domains
 	// Blocked lists the domains where no pod can be evicted even if all pods are healthy.
 	Blocked []DomainMeasure
@@ -54,7 +52,7 @@ func (t *Tally) Measures() Measures {
 		m.Expected += g.expected
 		m.Healthy += g.healthy
 		m.Disturbed += g.disturbed + g.shifted
-		m.Allowed += t.allowed(g)
+		m.Allowed += g.allowed()
 		desired := 0
 		for i := range g.domains {
 			measured := t.measure(g, int32(i))
@@ -109,7 +107,7 @@ func (t *Tally) measure(g *group, domain int32) DomainMeasure {
 // allowedIn returns how many pods of a domain may be evicted now.
 func (g *group) allowedIn(domain int32) int {
 	d := &g.domains[domain]
-	if g.maxDomains >= 0 && g.disturbedAfter([]cell{{g.name, domain}}) > g.maxDomains {
+	if g.maxDomains >= 0 && g.disturbedAfter(domain) > g.maxDomains {
 		return 0
 	}
 	allowed := min(g.room(domain), d.healthy)
@@ -120,10 +118,7 @@ func (g *group) allowedIn(domain int32) int {
 }
 
 // allowed returns how many pods of a group may be evicted one after the other.
-func (t *Tally) allowed(g *group) int {
-	if t.hasWideUnits(g.name) {
-		return t.tryAll(g.name)
-	}
+func (g *group) allowed() int {
 	allowed, shifted, quiet := 0, []int{}, []int{}
 	for i := range g.domains {
 		switch d := &g.domains[i]; {
@@ -154,32 +149,6 @@ func (g *group) bestOf(allowed []int, disturbed int) (pods int) {
 		pods += n
 	}
 	return pods
-}
-
-// hasWideUnits reports whether a group has a unit in several domains or groups.
-func (t *Tally) hasWideUnits(group string) bool {
-	for _, u := range t.units {
-		if len(u.cells) > 1 && slices.ContainsFunc(u.cells, func(at cell) bool { return at.group == group }) {
-			return true
-		}
-	}
-	return false
-}
-
-// tryAll counts the pods of a group that can be evicted in their order. With units in several domains, finding the best order takes too
-// long.
-func (t *Tally) tryAll(group string) (allowed int) {
-	s := *t.state
-	s.Reservations = slices.Collect(maps.Values(t.reserved))
-	trial := NewTally(&s, t.now)
-	for _, i := range t.byGroup[group] {
-		uid := s.Pods[i].UID
-		if trial.Decide(uid).Rule == RuleWithin {
-			trial.Reserve(uid, "")
-			allowed++
-		}
-	}
-	return allowed
 }
 
 // isBlocked reports whether the limits leave no room for a pod of a domain even if all pods are healthy.

@@ -47,35 +47,6 @@ func (n naive) owner(p Pod) *Owner {
 	return nil
 }
 
-func (n naive) isUnitDown(name string) bool {
-	return len(n.podsOf(func(p Pod) bool {
-		return p.Unit == name && (!n.serves(p) || p.Place == Unplaced || n.reserved(p))
-	})) > 0
-}
-
-// member counts as one pod: a pod, or the pods of a unit in a domain.
-type member struct{ unit, uid, group, domain string }
-
-func (n naive) members(group string) (members []member) {
-	for _, p := range n.podsOf(func(p Pod) bool { return p.Place == Covered && p.Group == group }) {
-		m := member{p.Unit, p.UID, p.Group, p.Domain}
-		if p.Unit != "" {
-			m.uid = ""
-		}
-		if !slices.Contains(members, m) {
-			members = append(members, m)
-		}
-	}
-	return members
-}
-
-func (n naive) isDown(m member) bool {
-	if m.unit != "" {
-		return n.isUnitDown(m.unit)
-	}
-	return len(n.podsOf(func(p Pod) bool { return p.UID == m.uid && (!n.serves(p) || n.reserved(p)) })) > 0
-}
-
 // counts has the numbers of a group.
 type counts struct {
 	expected, missing, anywhere, unknown, down, healthy int
@@ -90,18 +61,15 @@ func (n naive) count(group string) counts {
 		c.domains[name] = &DomainMeasure{Group: group, Domain: name}
 	}
 	size, forgivable := map[string]int{}, map[string]int{}
-	hasUnits := false
-	for _, m := range n.members(group) {
-		size[m.domain]++
-		if n.isDown(m) {
-			c.domains[m.domain].Down++
-		} else {
-			c.domains[m.domain].Healthy++
-		}
-	}
 	inGroup := n.podsOf(func(p Pod) bool { return p.Group == group && p.Place == Covered })
 	for _, p := range inGroup {
-		if p.Unit == "" && !n.serves(p) {
+		size[p.Domain]++
+		if n.serves(p) && !n.reserved(p) {
+			c.domains[p.Domain].Healthy++
+		} else {
+			c.domains[p.Domain].Down++
+		}
+		if !n.serves(p) {
 			forgivable[p.Domain]++
 		}
 	}
@@ -129,34 +97,19 @@ func (n naive) count(group string) counts {
 		}
 	}
 	unplaced := n.podsOf(func(p Pod) bool { return p.Group == group && p.Place == Unplaced && !p.Terminating })
-	byUnit, seen := 0, []string{}
 	for _, p := range unplaced {
 		if n.owner(p) == nil {
 			asked++
 		}
-		if p.Unit == "" {
-			continue
-		}
-		hasUnits = true
-		placed := n.podsOf(func(o Pod) bool { return o.Unit == p.Unit && o.Place == Covered })
-		if len(placed) > 0 || slices.Contains(seen, p.Unit) {
-			byUnit++
-		}
-		seen = append(seen, p.Unit)
 	}
-	hasUnits = hasUnits || slices.ContainsFunc(inGroup, func(p Pod) bool { return p.Unit != "" })
-	c.missing = max(0, asked-len(inGroup)-byUnit)
-	surplus := max(0, len(inGroup)-asked)
-	if hasUnits {
-		surplus = 0
-	}
-	c.expected = max(0, len(n.members(group))+c.missing-surplus)
+	c.missing, c.expected = max(0, asked-len(inGroup)), asked
+	surplus := len(inGroup) - asked
 
 	d := len(names)
 	ends := map[string]int{}
-	lacking, replaced := asked-len(inGroup)-byUnit, 0
+	lacking, replaced := asked-len(inGroup), 0
 	for _, p := range inGroup {
-		if p.Terminating && p.Unit == "" && !asIs(p) {
+		if p.Terminating && !asIs(p) {
 			ends[p.Domain]++
 			lacking++
 			// The first of them that are over the share.
@@ -183,7 +136,7 @@ func (n naive) count(group string) counts {
 	left := c.missing + elsewhere
 	for _, name := range names {
 		for _, p := range unplaced {
-			if p.Unit == "" && p.Domain != "" && p.Domain == name && left > 0 {
+			if p.Domain != "" && p.Domain == name && left > 0 {
 				c.domains[name].Missing++
 				left--
 			}
@@ -222,7 +175,7 @@ func (n naive) count(group string) counts {
 			m.Disturbed, c.unknown = true, 0
 		}
 		for _, p := range inGroup {
-			if p.Domain == name && (!n.serves(p) || n.reserved(p) || p.ReadySince.Add(n.s.Budget.Settle).After(n.now) || p.Unit != "" && n.isUnitDown(p.Unit)) {
+			if p.Domain == name && (!n.serves(p) || n.reserved(p) || p.ReadySince.Add(n.s.Budget.Settle).After(n.now)) {
 				m.Disturbed = true
 			}
 			if p.Domain == name && p.Shift.Until.After(n.now) && m.Shift == "" {
@@ -241,46 +194,28 @@ func (n naive) count(group string) counts {
 	return c
 }
 
-// within reports whether the budget holds in a group with a number of further pods down in some domains.
-func (n naive) within(group string, more map[string]int) (ok bool, rule Rule) {
+// broken returns the first rule that does not hold with a number of further pods down in a domain of a group.
+func (n naive) broken(group, domain string, extra int) Rule {
 	c, b := n.count(group), &n.s.Budget
-	names := n.domains()
-	total, disturbed := c.down, slices.Clone(c.disturbed)
-	isInside := true
-	for _, name := range names {
-		if _, affected := more[name]; affected && !slices.Contains(c.shifted, name) {
-			isInside = false
-		}
+	domains := len(n.domains())
+	disturbed := slices.Clone(c.disturbed)
+	if !slices.Contains(c.shifted, domain) {
+		disturbed = append(disturbed, c.shifted...)
 	}
-	for _, name := range c.shifted {
-		if !isInside && !slices.Contains(disturbed, name) {
-			disturbed = append(disturbed, name)
-		}
+	disturbed = append(disturbed, domain)
+	slices.Sort(disturbed)
+	disturbed = slices.Compact(disturbed)
+	m := c.domains[domain]
+	switch {
+	case b.MaxUnavailable != nil && m.Down+c.anywhere+extra > b.MaxUnavailable.Of(c.expected, domains),
+		b.MinAvailable != nil && m.Healthy-extra < b.MinAvailable.Of(c.expected, domains):
+		return RuleDomain
+	case b.MaxTotal != nil && c.down+extra > b.MaxTotal.Of(c.expected, 1):
+		return RuleTotal
+	case b.MaxDomains != nil && min(domains, len(disturbed)+c.unknown) > *b.MaxDomains:
+		return RuleDomains
 	}
-	for _, name := range names {
-		extra, affected := more[name]
-		total += extra
-		if !affected {
-			continue
-		}
-		if !slices.Contains(disturbed, name) {
-			disturbed = append(disturbed, name)
-		}
-		m := c.domains[name]
-		if b.MaxUnavailable != nil && m.Down+c.anywhere+extra > b.MaxUnavailable.Of(c.expected, len(names)) {
-			return false, RuleDomain
-		}
-		if b.MinAvailable != nil && m.Healthy-extra < b.MinAvailable.Of(c.expected, len(names)) {
-			return false, RuleDomain
-		}
-	}
-	if b.MaxTotal != nil && total > b.MaxTotal.Of(c.expected, 1) {
-		return false, RuleTotal
-	}
-	if b.MaxDomains != nil && min(len(names), len(disturbed)+c.unknown) > *b.MaxDomains {
-		return false, RuleDomains
-	}
-	return true, ""
+	return ""
 }
 
 // decide returns the rule for a pod, and whether its eviction is admitted.
@@ -290,20 +225,6 @@ func (n naive) decide(uid string) (Rule, bool) {
 		return RuleNotCovered, true
 	}
 	p := n.s.Pods[at]
-	affected := map[string]map[string]int{} // by group and domain
-	take := func(p Pod) {
-		if affected[p.Group] == nil {
-			affected[p.Group] = map[string]int{}
-		}
-		affected[p.Group][p.Domain] = 1
-	}
-	if p.Unit != "" {
-		for _, other := range n.podsOf(func(o Pod) bool { return o.Unit == p.Unit && o.Place == Covered }) {
-			take(other)
-		}
-	} else if p.Place == Covered {
-		take(p)
-	}
 	switch {
 	case p.Finished || p.Terminating:
 		return RuleGone, true
@@ -311,7 +232,7 @@ func (n naive) decide(uid string) (Rule, bool) {
 		return RuleBreakGlass, true
 	case n.s.Budget.Invalid != "":
 		return RuleInvalid, false
-	case p.Place == Uncovered && len(affected) == 0:
+	case p.Place == Uncovered:
 		return RuleNotCovered, true
 	case n.reserved(p):
 		for _, r := range n.s.Reservations {
@@ -319,40 +240,23 @@ func (n naive) decide(uid string) (Rule, bool) {
 				return RuleExpiring, false
 			}
 		}
-		if !n.serves(p) {
+		if !n.serves(p) || p.Place != Covered {
 			return RuleReserved, true
 		}
 	case p.Pending || p.Place == Unplaced:
 		return RuleGone, true
-	case p.Unit != "" && n.isUnitDown(p.Unit):
-		return RuleUnit, true
 	case !p.Ready && n.s.Budget.AlwaysAllowUnhealthy:
 		return RuleUnhealthy, true
 	}
-	failed := map[Rule]bool{}
-	for group, domains := range affected {
-		for name := range domains {
-			if !p.Ready || n.reserved(p) {
-				domains[name] = 0
-			}
-		}
-		// Each domain by itself, then all of them, to find the first rule that fails.
-		for name, extra := range domains {
-			if _, rule := n.within(group, map[string]int{name: extra}); rule == RuleDomain {
-				failed[RuleDomain] = true
-			}
-		}
-		if ok, rule := n.within(group, domains); !ok {
-			failed[rule] = true
-		}
+	extra := 1
+	if !p.Ready || n.reserved(p) {
+		extra = 0
 	}
-	for _, rule := range []Rule{RuleDomain, RuleTotal, RuleDomains} {
-		switch {
-		case failed[rule] && p.Ready:
-			return rule, false
-		case failed[rule]:
-			return RuleUnhealthyNo, false
-		}
+	switch rule := n.broken(p.Group, p.Domain, extra); {
+	case rule != "" && p.Ready:
+		return rule, false
+	case rule != "":
+		return RuleUnhealthyNo, false
 	}
 	switch {
 	case n.reserved(p):
@@ -414,13 +318,8 @@ func (n naive) most(seen map[string]int) int {
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// stateShape configures the drawn states.
-type stateShape struct {
-	pods  int
-	units bool
-}
-
-func drawState(t *rapid.T, shape stateShape) *State {
+// drawState draws a state with a bounded number of pods.
+func drawState(t *rapid.T, most int) *State {
 	s := &State{Domains: []string{"a", "b", "c", "d"}[:rapid.IntRange(0, 4).Draw(t, "domains")]}
 	amount := func(name string, most int) *Amount {
 		if rapid.Bool().Draw(t, name+"IsPercent") {
@@ -456,7 +355,7 @@ func drawState(t *rapid.T, shape stateShape) *State {
 			shifts[name] = Shift{"out-" + name, start.Add(rapid.SampledFrom([]time.Duration{0, time.Hour, time.Hour}).Draw(t, "shiftLasts"))}
 		}
 	}
-	for i := range rapid.IntRange(0, shape.pods).Draw(t, "pods") {
+	for i := range rapid.IntRange(0, most).Draw(t, "pods") {
 		p := Pod{UID: string(rune('k' + i)), Name: "web-" + string(rune('k'+i)), Owner: rapid.SampledFrom(owners).Draw(t, "owner"), Place: Covered, Ready: true}
 		p.Group = rapid.SampledFrom(groups).Draw(t, "group")
 		if at := slices.IndexFunc(s.Owners, func(o Owner) bool { return o.ID == p.Owner && !o.ManyGroups }); at >= 0 && rapid.IntRange(0, 9).Draw(t, "stray") > 0 {
@@ -464,9 +363,6 @@ func drawState(t *rapid.T, shape stateShape) *State {
 		}
 		p.Domain = rapid.SampledFrom(places).Draw(t, "domain")
 		p.ReadySince = start.Add(-rapid.SampledFrom([]time.Duration{0, 30 * time.Second, 50 * time.Second, time.Hour}).Draw(t, "readyFor"))
-		if shape.units {
-			p.Unit = rapid.SampledFrom([]string{"", "", "u", "v", "w"}).Draw(t, "unit")
-		}
 		switch rapid.IntRange(0, 11).Draw(t, "state") {
 		case 0:
 			p.Place, p.Pending, p.Ready = Unplaced, true, false

@@ -11,7 +11,7 @@ import (
 
 func TestDecideAgreesWithTheNaiveImplementation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawState(t, stateShape{pods: 12, units: rapid.Bool().Draw(t, "units")})
+		s := drawState(t, 12)
 		second := naive{s, start}
 		for i := range s.Pods {
 			p := &s.Pods[i]
@@ -36,7 +36,7 @@ func TestDecideAgreesWithTheNaiveImplementation(t *testing.T) {
 
 func TestMeasureAgreesWithTheNaiveImplementation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawState(t, stateShape{pods: 12, units: rapid.Bool().Draw(t, "units")})
+		s := drawState(t, 12)
 		m := Measure(s, start)
 		healthy, expected, disturbed := 0, 0, 0
 		seen := map[string]bool{}
@@ -66,7 +66,7 @@ func TestMeasureAgreesWithTheNaiveImplementation(t *testing.T) {
 
 func TestAsManyAsMeasuredCanBeEvictedAndNotOneMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawState(t, stateShape{pods: 7})
+		s := drawState(t, 7)
 		if got, want := Measure(s, start).Allowed, (naive{s, start}).most(map[string]int{}); got != want {
 			t.Fatalf("%d allowed, and %d can be evicted in the best order of %+v", got, want, *s)
 		}
@@ -75,7 +75,7 @@ func TestAsManyAsMeasuredCanBeEvictedAndNotOneMore(t *testing.T) {
 
 func TestATallyWithReservationsIsThatOfTheStateWithThem(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawState(t, stateShape{pods: 12, units: rapid.Bool().Draw(t, "units")})
+		s := drawState(t, 12)
 		tally, with := NewTally(s, start), *s
 		for _, i := range rapid.SliceOfN(rapid.IntRange(0, 11), 0, 6).Draw(t, "evictions") {
 			if i >= len(s.Pods) {

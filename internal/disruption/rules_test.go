@@ -87,13 +87,6 @@ func TestRules(t *testing.T) {
 			}
 		}
 	}
-	inUnit := func(pods ...string) func(s *State) {
-		return func(s *State) {
-			for _, name := range pods {
-				s.pod(name).Unit = "gang"
-			}
-		}
-	}
 	inGroup := func(group string, pods ...string) func(s *State) {
 		return func(s *State) {
 			for _, name := range pods {
@@ -320,21 +313,6 @@ func TestRules(t *testing.T) {
 					}
 				}),
 			"a1=Within a3=Domain b3=Within",
-		},
-		{
-			"a unit counts as one pod",
-			pods("a:RRRR b:RRRR", replicas(8)).with(one, inUnit("a1", "a2", "a3")),
-			"a1=Within a4=Within",
-		},
-		{
-			"a unit is down when one of its pods is, and the others go freely",
-			pods("a:RXRR b:RRRR", replicas(8)).with(one, inUnit("a1", "a2", "a3")),
-			"a1=Unit a3=Unit a4=Domain b1=Within",
-		},
-		{
-			"a unit in two domains takes room in both",
-			pods("a:RR b:RU", replicas(4)).with(one, inUnit("a1", "b1")),
-			"a1=Domain a2=Within",
 		},
 		{
 			"break glass lets everything through",

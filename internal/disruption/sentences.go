@@ -32,8 +32,6 @@ func disruptionReason(d Decision) string {
 		return fmt.Sprintf("the eviction was admitted before, but something else prevents it. Try again after %s.", plaintext.Clock(d.RetryAt))
 	case RuleBreakGlass:
 		return fmt.Sprintf("break-glass admits every eviction until %s: %s", plaintext.Clock(d.RetryAt), plaintext.Of(d.Reason))
-	case RuleUnit:
-		return "another pod of the pod's unit is down already."
 	case RuleUnhealthy:
 		return "the pod is not ready, and the budget holds without it."
 	case RuleWithin:

@@ -89,9 +89,6 @@ func TestDisruptionsGolden(t *testing.T) {
 		{name: "not covered", limits: disruption.Budget{MaxUnavailable: one}, pod: "another"},
 		{name: "break glass", limits: disruption.Budget{MaxUnavailable: one, BreakGlass: disruption.BreakGlass{Until: evening.Add(time.Hour), Reason: "the zone burns"}}},
 		{name: "invalid", limits: disruption.Budget{Invalid: "spec.maxUnavailable: Required value: either minAvailable or maxUnavailable must be given"}},
-		{name: "a unit", limits: disruption.Budget{MaxUnavailable: one}, change: func(s *disruption.State) {
-			s.Pods[4].Unit, s.Pods[7].Unit, s.Pods[7].Ready = "gang", "gang", false
-		}},
 		{name: "groups", limits: disruption.Budget{MaxUnavailable: one}, change: func(s *disruption.State) {
 			s.Owners[0].Group = "shard-1"
 			for i := range s.Pods {

@@ -16,7 +16,6 @@ type Tally struct {
 	owners   []ownerCount     // by owner
 	ownerOf  []int32          // by pod: its owner, -1 if it is expected as it is
 	byGroup  map[string][]int32
-	units    map[string]*unit
 	reserved map[string]Reservation
 	groups   map[string]*group // counted so far
 }
@@ -37,7 +36,6 @@ func NewTally(s *State, now time.Time) *Tally {
 		owners:   make([]ownerCount, len(s.Owners)),
 		reserved: make(map[string]Reservation, len(s.Reservations)),
 		byGroup:  map[string][]int32{},
-		units:    map[string]*unit{},
 		groups:   map[string]*group{},
 	}
 	for _, r := range s.Reservations {
@@ -47,7 +45,6 @@ func NewTally(s *State, now time.Time) *Tally {
 	}
 	t.placePods()
 	t.countOwners()
-	t.gatherUnits()
 	return t
 }
 
@@ -122,61 +119,4 @@ func (t *Tally) group(name string) *group {
 		t.groups[name] = g
 	}
 	return g
-}
-
-// unit is a set of pods that are only disrupted together. It is down if one of them is.
-type unit struct {
-	isDown bool
-	// stuck means that more than reservations keeps it down. Otherwise it is down until end.
-	stuck bool
-	end   time.Time
-	cells []cell
-}
-
-// cell is a domain of a group.
-type cell struct {
-	group  string
-	domain int32
-}
-
-func (t *Tally) gatherUnits() {
-	for i := range t.state.Pods {
-		p := &t.state.Pods[i]
-		if p.Unit == "" || p.Finished {
-			continue
-		}
-		u := t.units[p.Unit]
-		if u == nil {
-			u = &unit{}
-			t.units[p.Unit] = u
-		}
-		if !p.isHealthy() || p.Place == Unplaced {
-			u.isDown, u.stuck = true, true
-		} else if r, found := t.reserved[p.UID]; found {
-			u.reserve(r)
-		}
-		if at := (cell{p.Group, t.places[i]}); p.Place == Covered && !slices.Contains(u.cells, at) {
-			u.cells = append(u.cells, at)
-		}
-	}
-}
-
-// reserve marks the unit as down by a reservation of one of its pods.
-func (u *unit) reserve(r Reservation) {
-	u.isDown = true
-	if r.Expires.After(u.end) {
-		u.end = r.Expires
-	}
-}
-
-// cells returns the cells where the eviction of a pod takes something down.
-func (t *Tally) cells(i int32) []cell {
-	p := &t.state.Pods[i]
-	switch {
-	case p.Unit != "":
-		return t.units[p.Unit].cells
-	case p.Place == Covered:
-		return []cell{{p.Group, t.places[i]}}
-	}
-	return nil
 }

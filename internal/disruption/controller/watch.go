@@ -23,7 +23,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
-	"vicinity.dev/vicinity/internal/disruption/reservation"
 	"vicinity.dev/vicinity/internal/shift"
 )
 
@@ -47,13 +46,6 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		WithOptions(many)
 	for _, owner := range []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}} {
 		b = b.Watches(owner, r.ownerHandler())
-	}
-	groups, err := reservation.GroupKinds(mgr.GetScheme(), mgr.GetRESTMapper())
-	if err != nil {
-		return err
-	}
-	for _, group := range groups {
-		b = b.Watches(group, r.groupHandler(), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	}
 	if r.options.Served {
 		b = b.Watches(&admissionv1.MutatingWebhookConfiguration{}, r.webhookHandler())
@@ -217,12 +209,5 @@ func (r *reconciler) ownerHandler() handler.EventHandler {
 		if w := coverage.OfObject(object); w != nil {
 			r.gather(q, object.GetNamespace(), w.Template.Labels)
 		}
-	})
-}
-
-// groupHandler follows PodGroups.
-func (r *reconciler) groupHandler() handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
-		return r.requestsIn(ctx, object.GetNamespace())
 	})
 }

@@ -40,9 +40,6 @@ func StateOf(w World) disruption.State {
 		if asks := owners.ofPod(pod); asks != nil {
 			read.Owner = owners.found[asks.UID].id
 		}
-		if pod.Spec.SchedulingGroup != nil && pod.Spec.SchedulingGroup.PodGroupName != nil {
-			read.Unit = w.Units[*pod.Spec.SchedulingGroup.PodGroupName]
-		}
 		places.place(pod, &read)
 		read.Shift = shiftOf(w, pod)
 		pods = append(pods, read)

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
@@ -334,21 +332,6 @@ Deployment/web 2 of many groups
 p1 Deployment/web 1 in a
 `,
 		},
-		{
-			name: "units", world: func() *builder {
-				w := in("a")
-				w.Units = map[string]string{"gang": "PodGroup/gang"}
-				group := func(name string) func(*corev1.Pod) {
-					return func(p *corev1.Pod) { p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name} }
-				}
-				return w.pod("p1", "a-1", group("gang")).pod("p2", "a-1", group("single")).pod("p3", "a-1")
-			},
-			want: `["a"]
-p1 PodGroup/gang in a
-p2 in a
-p3 in a
-`,
-		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := StateOf(test.world().World)
@@ -560,39 +543,5 @@ func TestStatusListsTheDomainsThatAllowLeast(t *testing.T) {
 	}
 	if last := status.Domains[MaxDomains-2:]; last[0].Domain != "0500" || last[1].Domain != "0501" {
 		t.Errorf("the last are %+v", last)
-	}
-}
-
-func TestUnits(t *testing.T) {
-	all, single := &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}, &schedulingv1beta1.DisruptionMode{Single: &schedulingv1beta1.SingleDisruptionMode{}}
-	group := func(name string, mode *schedulingv1beta1.DisruptionMode, parent string) schedulingv1beta1.PodGroup {
-		g := schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		g.Spec.DisruptionMode = mode
-		if parent != "" {
-			g.Spec.ParentCompositePodGroupName = &parent
-		}
-		return g
-	}
-	composite := func(name string, all bool, parent string) schedulingv1alpha3.CompositePodGroup {
-		c := schedulingv1alpha3.CompositePodGroup{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if all {
-			c.Spec.DisruptionMode = &schedulingv1alpha3.CompositeDisruptionMode{All: &schedulingv1alpha3.AllCompositeDisruptionMode{}}
-		}
-		if parent != "" {
-			c.Spec.ParentCompositePodGroupName = &parent
-		}
-		return c
-	}
-	got := Units([]schedulingv1beta1.PodGroup{
-		group("together", all, ""), group("single", single, ""), group("default", nil, ""),
-		group("below", single, "middle"), group("beside", all, "loose"), group("lost", all, "none"), group("round", nil, "circle"),
-	}, []schedulingv1alpha3.CompositePodGroup{
-		composite("middle", true, "top"), composite("top", true, ""), composite("loose", false, ""), composite("circle", false, "circle"),
-	})
-	want := map[string]string{
-		"together": "PodGroup/together", "below": "CompositePodGroup/top", "beside": "PodGroup/beside", "lost": "PodGroup/lost",
-	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }

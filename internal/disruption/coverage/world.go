@@ -12,8 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,8 +30,6 @@ type World struct {
 	Nodes map[string]*corev1.Node
 	// Workloads are all Deployments, ReplicaSets, StatefulSets and DaemonSets of the namespace, and the owners of OwnerRefs.
 	Workloads []Workload
-	// Units is the result of the function Units for the namespace.
-	Units map[string]string
 	// Shifts are all ZoneShifts of the cluster.
 	Shifts []*v1alpha1.ZoneShift
 }
@@ -165,31 +161,3 @@ func OfScale(ref Ref, replicas int32) Workload { return Workload{Ref: ref, Repli
 
 // WithoutScale makes a workload from an object that does not exist, or whose kind has no subresource scale.
 func WithoutScale(ref Ref) Workload { return Workload{Ref: ref, AsIs: true} }
-
-// Units returns, for each PodGroup of a namespace by name, the set of pods that are only disrupted together: the
-// PodGroup itself if its disruption mode is all, or the outermost CompositePodGroup around it with that mode.
-func Units(groups []schedulingv1beta1.PodGroup, composites []schedulingv1alpha3.CompositePodGroup) map[string]string {
-	above := make(map[string]*schedulingv1alpha3.CompositePodGroup, len(composites))
-	for i := range composites {
-		above[composites[i].Name] = &composites[i]
-	}
-	units := map[string]string{}
-	for i := range groups {
-		group := &groups[i]
-		if mode := group.Spec.DisruptionMode; mode != nil && mode.All != nil {
-			units[group.Name] = "PodGroup/" + group.Name
-		}
-		parent := group.Spec.ParentCompositePodGroupName
-		for range len(composites) { // the bound ends a circle
-			if parent == nil || above[*parent] == nil {
-				break
-			}
-			composite := above[*parent]
-			if mode := composite.Spec.DisruptionMode; mode != nil && mode.All != nil {
-				units[group.Name] = "CompositePodGroup/" + composite.Name
-			}
-			parent = composite.Spec.ParentCompositePodGroupName
-		}
-	}
-	return units
-}

@@ -148,7 +148,7 @@ func summary(s *disruption.State) string {
 	}
 	for _, p := range s.Pods {
 		out.WriteString(p.Name)
-		for _, text := range []string{p.Owner, p.Group, p.Unit, [...]string{"unplaced", "in", "uncovered"}[p.Place], p.Domain} {
+		for _, text := range []string{p.Owner, p.Group, [...]string{"unplaced", "in", "uncovered"}[p.Place], p.Domain} {
 			if text != "" {
 				out.WriteString(" " + text)
 			}

@@ -9,12 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,8 +20,7 @@ import (
 )
 
 // CacheOptions adds to a manager's cache what the Ledger reads: all pods, budgets of both kinds, and workloads. The
-// cache must keep the labels of nodes. PodGroups are missing, because a cache must not have a kind that the API server
-// does not serve.
+// cache must keep the labels of nodes.
 func CacheOptions(options *cache.Options) {
 	podcache.Add(options, podcache.Disruption)
 	shared := true
@@ -69,7 +63,7 @@ func trim(m *metav1.ObjectMeta, t *corev1.PodTemplateSpec) {
 	if found {
 		metav1.SetMetaDataAnnotation(m, v1alpha1.AnnotationDeploymentRevision, revision)
 	}
-	kept := corev1.PodSpec{NodeSelector: t.Spec.NodeSelector, SchedulingGroup: t.Spec.SchedulingGroup, SchedulingGates: t.Spec.SchedulingGates}
+	kept := corev1.PodSpec{NodeSelector: t.Spec.NodeSelector, SchedulingGates: t.Spec.SchedulingGates}
 	for _, constraint := range t.Spec.TopologySpreadConstraints { // the projection to PodDisruptionBudgets reads them
 		kept.TopologySpreadConstraints = append(kept.TopologySpreadConstraints, corev1.TopologySpreadConstraint{WhenUnsatisfiable: constraint.WhenUnsatisfiable})
 	}
@@ -77,42 +71,6 @@ func trim(m *metav1.ObjectMeta, t *corev1.PodTemplateSpec) {
 		kept.Affinity = &corev1.Affinity{NodeAffinity: affinity.NodeAffinity}
 	}
 	t.ObjectMeta, t.Spec = metav1.ObjectMeta{Labels: t.Labels}, kept
-}
-
-// GroupKinds returns the kinds of PodGroups that the API server serves.
-func GroupKinds(scheme *runtime.Scheme, mapper meta.RESTMapper) ([]client.Object, error) {
-	var served []client.Object
-	for _, choices := range [][]client.Object{
-		{&schedulingv1beta1.PodGroup{}, &schedulingv1alpha3.PodGroup{}},
-		{&schedulingv1alpha3.CompositePodGroup{}},
-	} {
-		for _, object := range choices {
-			kinds, _, err := scheme.ObjectKinds(object)
-			if err != nil {
-				return nil, err
-			}
-			found, err := isServed(mapper, kinds[0])
-			if err != nil {
-				return nil, err
-			}
-			if found {
-				served = append(served, object)
-				break
-			}
-		}
-	}
-	return served, nil
-}
-
-func isServed(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
-	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("finding whether %s is served: %w", kind, err)
-	}
-	return true, nil
 }
 
 // informerOf returns the informer of a manager's cache for a kind.

@@ -526,50 +526,9 @@ func dependsOnPod(d disruption.Decision) bool {
 	return d.Reserve && (d.Rule == disruption.RuleGone || d.Rule == disruption.RuleUnhealthy && d.Limits.AlwaysAllowUnhealthy)
 }
 
-// isDown reports whether a live read confirms a decision that depends on a pod or its unit being down.
-func (c *commit) isDown(j *job, d disruption.Decision) bool {
-	switch {
-	case dependsOnPod(d):
-		return c.down[j.uid]
-	case d.Rule == disruption.RuleUnit:
-		return c.isUnitDown(string(j.uid))
-	}
-	return true
-}
-
-// isUnitDown reports whether a live read finds a pod of the same unit down. A reserved pod is down.
-func (c *commit) isUnitDown(uid string) bool {
-	pods := c.report.State.Pods
-	i := slices.IndexFunc(pods, func(p disruption.Pod) bool { return p.UID == uid })
-	if i < 0 {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
-	defer cancel()
-	reads := 0
-	for k := range pods {
-		p := &pods[k]
-		if p.Unit != pods[i].Unit || p.Finished {
-			continue
-		}
-		if _, reserved := reservationOf(c.next, types.UID(p.UID)); reserved && !c.unconfirmed[types.UID(p.UID)] {
-			return true
-		}
-		if p.Ready && !p.Terminating && !p.Pending || reads == mostConfirmed {
-			continue
-		}
-		reads++
-		live, err := c.readLive(ctx, types.NamespacedName{Namespace: c.queue.key.Namespace, Name: p.Name})
-		if err == nil && live != nil && string(live.UID) == p.UID && (isGoing(live) || !c.serves(ctx, live)) {
-			return true
-		}
-	}
-	return false
-}
-
 func (c *commit) admit(j *job) result {
 	d := c.tally.Decide(string(j.uid))
-	if !j.dryRun && !c.isDown(j, d) {
+	if !j.dryRun && dependsOnPod(d) && !c.down[j.uid] {
 		return result{err: errReadyByNow}
 	}
 	if d.Allowed && d.Rule != disruption.RuleReserved {

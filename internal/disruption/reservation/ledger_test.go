@@ -780,32 +780,6 @@ func TestPodThatIsReadyByNow(t *testing.T) {
 	}
 }
 
-// The same holds for a pod of a unit that is down.
-func TestUnitThatIsUpByNow(t *testing.T) {
-	for _, up := range []bool{false, true} {
-		t.Run(fmt.Sprintf("up by now: %t", up), func(t *testing.T) {
-			budget, first, second := objects()
-			budget.Spec.MaxUnavailable.IntVal = 0
-			for _, pod := range []*corev1.Pod{first, second} {
-				pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("training")}
-			}
-			stored := first.DeepCopy()
-			first.Status.Conditions[0].Status = corev1.ConditionFalse
-			if !up {
-				stored = first.DeepCopy()
-			}
-			s := newServer(t, budget, stored, second)
-			r := s.replica()
-			r.world.units = func(string) map[string]string { return map[string]string{"training": "PodGroup/training"} }
-			r.sees(s.budget("web"), first, second)
-			answer, err := r.ask(second, "x")
-			if up && !errors.Is(err, errReadyByNow) || !up && answer != "allowed" {
-				t.Fatalf("the answer is %q, %v", answer, err)
-			}
-		})
-	}
-}
-
 // Break-glass admits evictions even if the budget cannot be counted.
 func TestBrokenGlassWithoutNumbers(t *testing.T) {
 	budget, first, second := objects()

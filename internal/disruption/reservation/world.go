@@ -10,8 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -32,7 +30,6 @@ type world struct {
 	departures          *expiring[types.UID, string] // the versions at which pods went
 	nodes               memo[map[string]*corev1.Node]
 	workloads           memo[[]coverage.Workload]
-	units               func(namespace string) map[string]string
 	shifts              toolscache.Indexer
 	scales              *scales
 	lost                *lostNodes
@@ -110,19 +107,6 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lo
 		workloads = append(workloads, store)
 	}
 	w.workloads.gather = func(namespace string) []coverage.Workload { return workloadsOf(workloads, namespace) }
-	kinds, err := GroupKinds(mgr.GetScheme(), mgr.GetRESTMapper())
-	if err != nil {
-		return nil, err
-	}
-	var groups []toolscache.Indexer
-	for _, kind := range kinds {
-		store, err := watch(kind, nil, nil)
-		if err != nil {
-			return nil, err
-		}
-		groups = append(groups, store)
-	}
-	w.units = func(namespace string) map[string]string { return unitsOf(groups, namespace) }
 	return w, nil
 }
 
@@ -156,34 +140,6 @@ func shiftsOf(store toolscache.Store) []*v1alpha1.ZoneShift {
 	return found
 }
 
-func unitsOf(stores []toolscache.Indexer, namespace string) map[string]string {
-	var groups []schedulingv1beta1.PodGroup
-	var composites []schedulingv1alpha3.CompositePodGroup
-	for _, store := range stores {
-		for _, object := range inNamespace(store, namespace) {
-			switch g := object.(type) {
-			case *schedulingv1beta1.PodGroup:
-				groups = append(groups, *g)
-			case *schedulingv1alpha3.PodGroup:
-				groups = append(groups, ofAlpha(g))
-			case *schedulingv1alpha3.CompositePodGroup:
-				composites = append(composites, *g)
-			}
-		}
-	}
-	return coverage.Units(groups, composites)
-}
-
-// ofAlpha converts the fields of a v1alpha3 PodGroup that Units reads.
-func ofAlpha(g *schedulingv1alpha3.PodGroup) schedulingv1beta1.PodGroup {
-	group := schedulingv1beta1.PodGroup{ObjectMeta: g.ObjectMeta}
-	group.Spec.ParentCompositePodGroupName = g.Spec.ParentCompositePodGroupName
-	if mode := g.Spec.DisruptionMode; mode != nil && mode.All != nil {
-		group.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
-	}
-	return group
-}
-
 func stored[T any](store toolscache.Store, key types.NamespacedName) (found T, ok bool) {
 	object, exists, err := store.GetByKey(key.String())
 	if err != nil || !exists {
@@ -201,8 +157,7 @@ func (w *world) pod(key types.NamespacedName) *corev1.Pod {
 // of returns the world of a budget. It reads the pods last, after the slow requests.
 func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	found := coverage.World{
-		Budget: budget, Nodes: w.nodes.get(metav1.NamespaceNone), Workloads: w.workloads.get(budget.Namespace), Units: w.units(budget.Namespace),
-		Shifts: shiftsOf(w.shifts),
+		Budget: budget, Nodes: w.nodes.get(metav1.NamespaceNone), Workloads: w.workloads.get(budget.Namespace), Shifts: shiftsOf(w.shifts),
 	}
 	found.Pods = w.podsOf(budget, found.Workloads)
 	missing := coverage.OwnerRefs(found)

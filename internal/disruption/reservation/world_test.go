@@ -143,7 +143,6 @@ func (s *server) replica() *replica {
 		return nodes
 	}
 	w.workloads.gather = func(string) []coverage.Workload { return nil }
-	w.units = func(string) map[string]string { return nil }
 	l := newLedger(s.WithWatch, w, Options{Clock: s.clock, Metrics: newMetrics()}, logr.Discard())
 	w.gone, w.changed = l.forgetQueue, l.undoLateWrites
 	return &replica{l, s}

@@ -156,8 +156,6 @@ func TestProgramsMayDoWhatTheyNeed(t *testing.T) {
 		"replicasets.apps":                       "list watch",
 		"statefulsets.apps":                      "list watch",
 		"daemonsets.apps":                        "list watch",
-		"podgroups.scheduling.k8s.io":            "list watch",
-		"compositepodgroups.scheduling.k8s.io":   "list watch",
 		"poddisruptionbudgets.policy":            "list watch delete", // its own
 		"topologydisruptionbudgets.vicinity.dev": "get list watch",
 		"topologydisruptionbudgets.vicinity.dev/status": "update",
