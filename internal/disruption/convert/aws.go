@@ -25,8 +25,8 @@ func (o *object) aws() error {
 		return errors.New(`spec.maxUnavailable is missing; it must be a number from 0, or a percentage from "0%" to "100%"`)
 	}
 	// An empty selector of the original selects no pods.
-	if spec.Selector != nil && !isEmpty(spec.Selector) {
-		o.budget.Selector = spec.Selector
+	if s := spec.Selector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
+		o.budget.Selector = s
 	}
 	o.byZone()
 	o.budget.MaxUnavailableDomains = new(int32(1))

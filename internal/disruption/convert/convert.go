@@ -78,14 +78,13 @@ const (
 
 // kinds has the function that converts each kind.
 var kinds = map[schema.GroupVersionKind]func(*object) error{
-	policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"):                  (*object).native,
-	{Group: policyv1.GroupName, Version: "v1beta1", Kind: "PodDisruptionBudget"}: (*object).nativeBeta,
-	{Group: grafanaGroup, Version: "v1", Kind: "ZoneAwarePodDisruptionBudget"}:   (*object).grafana,
-	{Group: awsGroup, Version: "v1", Kind: "ZoneDisruptionBudget"}:               (*object).aws,
+	policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"):                (*object).native,
+	{Group: grafanaGroup, Version: "v1", Kind: "ZoneAwarePodDisruptionBudget"}: (*object).grafana,
+	{Group: awsGroup, Version: "v1", Kind: "ZoneDisruptionBudget"}:             (*object).aws,
 }
 
 // Kinds names the kinds that Convert supports.
-const Kinds = "PodDisruptionBudget (policy/v1, policy/v1beta1), ZoneAwarePodDisruptionBudget (" + grafanaGroup + "/v1) and ZoneDisruptionBudget (" + awsGroup + "/v1)"
+const Kinds = "PodDisruptionBudget (policy/v1), ZoneAwarePodDisruptionBudget (" + grafanaGroup + "/v1) and ZoneDisruptionBudget (" + awsGroup + "/v1)"
 
 // Is reports whether Convert must see objects of the kind. That includes unknown versions, so that Convert refuses them visibly.
 func Is(gvk schema.GroupVersionKind) bool {
@@ -123,10 +122,7 @@ func (o *object) note(effect Effect, format string, args ...any) {
 // Convert converts an object in JSON. The kind is a parameter, because items of a list may lack it.
 func Convert(kind schema.GroupVersionKind, data []byte, options Options) (*Conversion, error) {
 	convert, found := kinds[kind]
-	switch {
-	case !found && Is(kind):
-		return nil, fmt.Errorf("apiVersion %q is not supported; it must be %s", kind.GroupVersion(), strings.Join(versions(kind.GroupKind()), " or "))
-	case !found:
+	if !found {
 		return nil, fmt.Errorf("kind %q of apiVersion %q cannot be converted; allowed are %s", kind.Kind, kind.GroupVersion(), Kinds)
 	}
 	var read struct {
@@ -178,17 +174,6 @@ func notAllowed(field string, value any, allowed string) error {
 	return fmt.Errorf("spec.%s: %v is not allowed; it must be %s", field, value, allowed)
 }
 
-// versions returns the supported versions of a kind, sorted.
-func versions(kind schema.GroupKind) (all []string) {
-	for known := range kinds {
-		if known.GroupKind() == kind {
-			all = append(all, known.GroupVersion().String())
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
 func (o *object) conversion() *Conversion {
 	annotations := maps.Clone(o.Annotations)
 	// kubectl would use this record of the original for the new budget.
@@ -224,7 +209,3 @@ func (o *object) byZone() {
 
 // zoneKey returns the label that byZone has set.
 func (o *object) zoneKey() string { return o.budget.NodeSelectorTerm.MatchExpressions[0].Key }
-
-func isEmpty(selector *metav1.LabelSelector) bool {
-	return len(selector.MatchLabels) == 0 && len(selector.MatchExpressions) == 0
-}
