@@ -153,11 +153,10 @@ func (q *queue) store(c *commit, batch []*job, results []result) error {
 	}
 	begun := time.Now()
 	err := q.write(c.next)
-	q.ledger.metrics.wrote(err, len(batch))
+	q.ledger.metrics.wrote(err)
 	if err != nil {
 		return err
 	}
-	q.ledger.metrics.expired.Add(float64(c.expired))
 	q.pause = min(2*time.Since(begun), longestPause)
 	q.setWritten(c.next)
 	c.report.Budget, c.report.Written = c.next, true
@@ -269,7 +268,6 @@ type commit struct {
 	down    map[types.UID]bool
 	refresh bool
 	changed bool
-	expired int // reservations that expired while their pods existed
 }
 
 // gather reads the input of decisions about a budget.
@@ -392,7 +390,6 @@ func (c *commit) dropReleased() {
 	if len(kept) == len(c.next.Status.Reservations) {
 		return
 	}
-	c.expired = len(c.next.Status.Reservations) - len(kept) - len(gone)
 	keep := make(map[string]bool, len(kept))
 	for _, r := range kept {
 		keep[r.UID] = true

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -1008,15 +1007,4 @@ func TestWriteThatComesAfterItsUndo(t *testing.T) {
 	r.sees(s.budget("web"))
 	r.world.budgetHandler().OnUpdate(aBudget("web", 1), s.budget("web"))
 	s.eventually("budget without the reservation", func() bool { return len(s.reservations()) == 0 })
-}
-
-// An admitted eviction that did not happen is counted once its reservation has expired.
-func TestExpiredReservationsAreCounted(t *testing.T) {
-	s, r, first, second := started(t)
-	r.want(first, "x", true)
-	s.clock.SetTime(start.Add(disruption.ReservationTime))
-	r.want(second, "y", true)
-	if n := testutil.ToFloat64(r.metrics.expired); n != 1 {
-		t.Errorf("%v are counted", n)
-	}
 }

@@ -28,9 +28,7 @@ type Metrics struct {
 	decisions    *prometheus.CounterVec
 	duration     prometheus.Histogram
 	writes       *prometheus.CounterVec
-	batch        prometheus.Histogram
 	reservations prometheus.GaugeFunc
-	expired      prometheus.Counter
 
 	held atomic.Pointer[func() int] // reservations
 }
@@ -38,7 +36,7 @@ type Metrics struct {
 // NewMetrics makes the metrics of a Ledger and registers them.
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	m := newMetrics()
-	for _, c := range []prometheus.Collector{m.decisions, m.duration, m.writes, m.batch, m.reservations, m.expired} {
+	for _, c := range []prometheus.Collector{m.decisions, m.duration, m.writes, m.reservations} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -61,16 +59,7 @@ func newMetrics() *Metrics {
 			Name: "vicinity_budget_writes_total",
 			Help: "Writes of the status of TopologyDisruptionBudgets, by result.",
 		}, []string{"result"}),
-		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "vicinity_budget_write_batch_size",
-			Help:    "Changes that one write of the status of a TopologyDisruptionBudget stores.",
-			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512},
-		}),
 	}
-	m.expired = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "vicinity_eviction_reservations_expired_total",
-		Help: "Admitted evictions that did not happen: their reservations expired.",
-	})
 	m.reservations = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "vicinity_eviction_reservations",
 		Help: "Evictions that were admitted and not observed yet, in all TopologyDisruptionBudgets.",
@@ -100,12 +89,11 @@ func (m *Metrics) decided(allowed bool, err error, reason string, took time.Dura
 	m.duration.Observe(took.Seconds())
 }
 
-func (m *Metrics) wrote(err error, batch int) {
+func (m *Metrics) wrote(err error) {
 	result := writeUnknown
 	switch {
 	case err == nil:
 		result = writeDone
-		m.batch.Observe(float64(batch))
 	case apierrors.IsConflict(err):
 		result = writeConflict
 	case isRefused(err):

@@ -125,9 +125,6 @@ func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1
 	if err := r.report(ctx, eviction, plaintext.Cut(admitted(answer), maxMessage), true); err != nil {
 		return 0, fmt.Errorf("completing Eviction %s: %w", client.ObjectKeyFromObject(eviction), err)
 	}
-	if _, own, _ := ownOf(eviction); own.StartTime != nil {
-		r.metrics.admitted(r.clock.Since(own.StartTime.Time))
-	}
 	log.FromContext(ctx).Info("Eviction admitted", "pod", t.NamespacedName, "eviction", eviction.Name)
 	return 0, nil
 }

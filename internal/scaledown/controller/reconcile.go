@@ -285,9 +285,7 @@ func (r *reconciler) patch(ctx context.Context, c *current, pod *corev1.Pod, cos
 	if !now.pacedUntil(r.clock.Now()).IsZero() {
 		return nil, shell.ErrChanged
 	}
-	written, err := shell.AnnotatePod(ctx, r.client, pod, annotations)
-	r.metrics.wrote(err)
-	return written, err
+	return shell.AnnotatePod(ctx, r.client, pod, annotations)
 }
 
 // Reasons of events of workloads.

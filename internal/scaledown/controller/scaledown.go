@@ -176,15 +176,14 @@ func (r *reconciler) misplaced() int {
 }
 
 type metrics struct {
-	syncs, writes, repairs *prometheus.CounterVec
-	workloads, misplaced   prometheus.GaugeFunc
+	syncs, repairs       *prometheus.CounterVec
+	workloads, misplaced prometheus.GaugeFunc
 }
 
 func newMetrics(r *reconciler) *metrics {
 	return &metrics{
 		syncs: shell.NewCounter("vicinity_scaledown_syncs_total", "Syncs of the deletion costs of Deployments and ReplicaSets, by result.",
 			"result", shell.Outcomes()...),
-		writes: shell.NewCounter("vicinity_scaledown_cost_writes_total", "Writes of deletion costs to pods, by result.", "result", shell.Outcomes()...),
 		repairs: shell.NewCounter("vicinity_scaledown_repairs_total",
 			"Evictions requested to improve a spread, by outcome.", "outcome",
 			disruptionrequester.Evicted, disruptionrequester.Waiting, disruptionrequester.Denied, disruptionrequester.Gone, disruptionrequester.Refused),
@@ -196,12 +195,10 @@ func newMetrics(r *reconciler) *metrics {
 }
 
 func (m *metrics) register() error {
-	return shell.Register(m.syncs, m.writes, m.repairs, m.workloads, m.misplaced)
+	return shell.Register(m.syncs, m.repairs, m.workloads, m.misplaced)
 }
 
 func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
-
-func (m *metrics) wrote(err error) { m.writes.WithLabelValues(string(shell.OutcomeOf(err))).Inc() }
 
 func (m *metrics) repaired(state disruptionrequester.State) {
 	m.repairs.WithLabelValues(string(state)).Inc()
