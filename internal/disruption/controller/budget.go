@@ -9,6 +9,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -94,7 +95,7 @@ type base struct {
 type reconciler struct {
 	base
 	ledger     ledger
-	memory     *memory
+	views      *shell.Notes[types.NamespacedName, view]
 	namespaces *namespaces
 	projection *projection
 	nodes      *shell.Gatherer
@@ -102,18 +103,27 @@ type reconciler struct {
 	metrics    *metrics
 }
 
+// view is the last known state of a budget, without its pods and nodes.
+type view struct {
+	// budget is the stored one, nil before the first sync. Metrics and event handlers read it, too, and must not change it.
+	budget    atomic.Pointer[v1alpha1.TopologyDisruptionBudget]
+	projected *verdict // nil before the first sync of its PodDisruptionBudgets
+}
+
+func newView() *view { return &view{} }
+
 func newReconciler(b base, l ledger) *reconciler {
 	if b.syncs = b.options.Syncs; b.syncs == nil {
 		b.syncs = shell.NewSyncs(b.clock)
 	}
-	m := newMemory()
+	views := &shell.Notes[types.NamespacedName, view]{}
 	return &reconciler{
-		base: b, ledger: l, memory: m,
+		base: b, ledger: l, views: views,
 		namespaces: newNamespaces(b),
 		projection: newProjection(b),
 		nodes:      shell.NewGatherer(nodeGatherTime),
 		turns:      newTurns(b.options.Rate),
-		metrics:    newMetrics(m, b.clock, b.options.Top),
+		metrics:    newMetrics(views, b.clock, b.options.Top),
 	}
 }
 
@@ -134,7 +144,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 // failed: the backoff after an error would delay the status, which time alone can change.
 func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	if err := r.client.Get(ctx, key, &v1alpha1.TopologyDisruptionBudget{}); apierrors.IsNotFound(err) {
-		r.memory.forget(key)
+		r.views.Forget(key)
 		r.turns.forget(key)
 		return 0, r.projection.remove(ctx, key)
 	} else if err != nil {
@@ -156,7 +166,9 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 	if err != nil {
 		return shell.Sooner(projectionRetry, r.nextChange(report)), err
 	}
-	if r.memory.setProjected(key, projected) {
+	v := r.views.Of(key, newView)
+	before := v.projected
+	if v.projected = projected; projected != nil && (before == nil || *before != *projected) {
 		if report, err = r.refresh(ctx, key, enforced); err != nil || report == nil {
 			return 0, err
 		}
@@ -171,11 +183,11 @@ func (r *reconciler) nextChange(report *reservation.Report) time.Duration {
 
 // refresh brings the status of a budget up to date and writes events about changes. The report is nil if the budget does not exist.
 func (r *reconciler) refresh(ctx context.Context, key types.NamespacedName, enforced verdict) (*reservation.Report, error) {
-	now := r.clock.Now()
+	now, v := r.clock.Now(), r.views.Of(key, newView)
 	var before []metav1.Condition
 	report, err := r.ledger.Refresh(ctx, key, func(report *reservation.Report) []metav1.Condition {
 		before = report.Budget.Status.Conditions
-		j := judge{report: report, enforced: enforced, projected: r.memory.projected(key), now: now}
+		j := judge{report: report, enforced: enforced, projected: v.projected, now: now}
 		return j.conditions()
 	})
 	if err != nil {
@@ -191,7 +203,7 @@ func (r *reconciler) refresh(ctx context.Context, key types.NamespacedName, enfo
 			r.recorder.Eventf(report.Budget, nil, e.kind, e.reason, "Disruption", "%s", e.message)
 		}
 	}
-	r.memory.set(key, report.Budget)
+	v.budget.Store(report.Budget)
 	return report, nil
 }
 

@@ -173,7 +173,7 @@ func TestEventsOfInvalidSpecs(t *testing.T) {
 	}
 	w.drop(w.budget("web"))
 	w.sync("web")
-	if v := w.r.memory.budgets(); len(v) != 0 {
+	if v := budgetsIn(w.r.views); len(v) != 0 {
 		t.Errorf("%d budgets are remembered", len(v))
 	}
 }

@@ -143,7 +143,7 @@ func TestAgainstKubernetes(t *testing.T) {
 	versions := c.versions()
 	stop = c.run(projectOptions())
 	c.Await("syncs after the restart", func(context.Context) (string, error) {
-		if c.running.memory.projected(client.ObjectKey{Namespace: shop, Name: "web"}) == nil {
+		if !c.running.views.Has(client.ObjectKey{Namespace: shop, Name: "web"}) {
 			return "the projection is not known", nil
 		}
 		return "", nil

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -20,14 +21,14 @@ type metrics struct {
 	budgets *collector
 }
 
-func newMetrics(m *memory, now clock.PassiveClock, top int) *metrics {
+func newMetrics(views *shell.Notes[types.NamespacedName, view], now clock.PassiveClock, top int) *metrics {
 	return &metrics{
 		syncs: shell.NewCounter("vicinity_budget_syncs_total", "Syncs of TopologyDisruptionBudgets, by result.", "result", shell.Outcomes()...),
 		writes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "vicinity_budget_status_writes_total",
 			Help: "Writes of the status of TopologyDisruptionBudgets by the controller, except for reservations.",
 		}),
-		budgets: newCollector(m, now, top),
+		budgets: newCollector(views, now, top),
 	}
 }
 
@@ -48,17 +49,17 @@ const topDomains = 20
 
 // collector counts budgets at each scrape. Only the budgets that allow the least have their own series, which bounds the number of series.
 type collector struct {
-	memory *memory
-	clock  clock.PassiveClock
-	top    int
+	views *shell.Notes[types.NamespacedName, view]
+	clock clock.PassiveClock
+	top   int
 
 	budgets, allowed, domainAllowed, blocked *prometheus.Desc
 }
 
-func newCollector(m *memory, now clock.PassiveClock, top int) *collector {
+func newCollector(views *shell.Notes[types.NamespacedName, view], now clock.PassiveClock, top int) *collector {
 	one := []string{"namespace", "budget"}
 	return &collector{
-		memory: m, clock: now, top: top,
+		views: views, clock: now, top: top,
 		budgets:       prometheus.NewDesc("vicinity_budgets", "TopologyDisruptionBudgets, by state.", []string{"enforced", "state"}, nil),
 		allowed:       prometheus.NewDesc("vicinity_budget_allowed_disruptions", "Pods that a TopologyDisruptionBudget allows to evict now.", one, nil),
 		domainAllowed: prometheus.NewDesc("vicinity_budget_domain_allowed_disruptions", "Pods of a failure domain that a TopologyDisruptionBudget allows to evict now.", append(one, "group", "domain"), nil),
@@ -78,7 +79,7 @@ func (c *collector) Collect(samples chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		samples <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	all := c.memory.budgets()
+	all := budgetsIn(c.views)
 	type kind struct{ enforced, state string }
 	counts := map[kind]int{}
 	for _, b := range all {
@@ -104,6 +105,16 @@ func (c *collector) Collect(samples chan<- prometheus.Metric) {
 			gauge(c.domainAllowed, float64(d.Allowed), b.Namespace, b.Name, d.Group, d.Domain)
 		}
 	}
+}
+
+// budgetsIn returns the known budgets.
+func budgetsIn(views *shell.Notes[types.NamespacedName, view]) (all []*v1alpha1.TopologyDisruptionBudget) {
+	for _, v := range views.All() {
+		if budget := v.budget.Load(); budget != nil {
+			all = append(all, budget)
+		}
+	}
+	return all
 }
 
 func stateOf(conditions []metav1.Condition) string {

@@ -133,7 +133,7 @@ func (r *reconciler) budgetHandler() handler.EventHandler {
 				return
 			}
 			// The controller's own write needs no sync.
-			if known := r.memory.budget(client.ObjectKeyFromObject(after)); known == nil || known.ResourceVersion != after.GetResourceVersion() {
+			if v := r.views.Get(client.ObjectKeyFromObject(after)); v == nil || v.budget.Load() == nil || v.budget.Load().ResourceVersion != after.GetResourceVersion() {
 				q.AddAfter(requestFor(after), gatherTime)
 			}
 		},

@@ -11,11 +11,11 @@ type metrics struct {
 	waiting prometheus.GaugeFunc
 }
 
-func newMetrics(m *memory) *metrics {
+func newMetrics(waiting func() []target) *metrics {
 	return &metrics{
 		syncs: shell.NewCounter("vicinity_responder_syncs_total", "Syncs of pods with EvictionRequests, by result.", "result", shell.Outcomes()...),
 		waiting: shell.NewGauge("vicinity_responder_waiting_pods", "Pods with EvictionRequests that wait for their TopologyDisruptionBudgets.",
-			func() int { return len(m.waiting()) }),
+			func() int { return len(waiting()) }),
 	}
 }
 

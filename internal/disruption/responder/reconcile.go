@@ -1,9 +1,12 @@
 package responder
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -49,10 +52,45 @@ type reconciler struct {
 	ledger    ledger
 	clock     clock.PassiveClock
 	reports   *rate.Limiter
-	memory    *memory
+	notes     *shell.Notes[target, notes]
 	metrics   *metrics
 	syncs     *shell.Syncs
 }
+
+// notes is the memory of a pod. It can be lost: forgotten reservations expire.
+type notes struct {
+	backoff shell.Backoff // of denials in a row
+	waits   atomic.Bool   // after a denial, for events of budgets
+	holder  string        // of the reservations, "" if unknown
+	renewed time.Time     // when the reservations were last renewed, zero if the renewals have ended
+}
+
+// denied counts a denial, and returns the wait until the next attempt.
+func (n *notes) denied(now time.Time) time.Duration {
+	n.waits.Store(true)
+	n.backoff.Fail(now, retryFirst, retryLongest)
+	wait := n.backoff.Wait(now)
+	return wait - jitter(wait/2)
+}
+
+// decided ends the denials.
+func (n *notes) decided() {
+	n.waits.Store(false)
+	n.backoff = shell.Backoff{}
+}
+
+// waiting lists the pods with denials.
+func (r *reconciler) waiting() (targets []target) {
+	for t, n := range r.notes.All() {
+		if n.waits.Load() {
+			targets = append(targets, t)
+		}
+	}
+	return targets
+}
+
+// jitter returns a random part of a duration.
+func jitter(d time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(d) + 1)) }
 
 // Reconcile implements reconcile.TypedReconciler.
 func (r *reconciler) Reconcile(ctx context.Context, t target) (reconcile.Result, error) {
@@ -69,23 +107,27 @@ func (r *reconciler) sync(ctx context.Context, t target) (time.Duration, error) 
 	if err := r.evictions.List(ctx, &list, client.InNamespace(t.Namespace), client.MatchingFields{indexUID: string(t.UID)}); err != nil {
 		return 0, fmt.Errorf("listing Evictions of pod %s: %w", t, err)
 	}
-	turn := turnOf(shell.Pointers(list.Items))
+	if len(list.Items) == 0 {
+		r.notes.Forget(t)
+		return 0, nil
+	}
+	n, turn := r.notes.Of(t, func() *notes { return &notes{} }), turnOf(shell.Pointers(list.Items))
 	if turn.step != decide {
-		r.memory.decided(t)
+		n.decided()
 	}
 	if turn.step != hold {
-		r.memory.setRenewed(t, time.Time{})
+		n.renewed = time.Time{}
 	}
 	switch turn.step {
 	case decide:
-		return r.decide(ctx, t, turn.eviction)
+		return r.decide(ctx, n, t, turn.eviction)
 	case hold:
-		return r.hold(ctx, t, turn.eviction)
+		return r.hold(ctx, n, t, turn.eviction)
 	case giveUp:
-		return 0, r.giveUp(ctx, t)
+		return 0, r.giveUp(ctx, n, t)
 	}
-	if turn.eviction == nil || isFinal(turn.eviction) {
-		r.memory.setHolder(t, "")
+	if isFinal(turn.eviction) {
+		n.holder = ""
 	}
 	return 0, nil
 }
@@ -104,24 +146,24 @@ func (r *reconciler) pod(ctx context.Context, t target) (*corev1.Pod, error) {
 }
 
 // decide completes if the eviction is admitted. Otherwise it reports why the pod waits.
-func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction) (time.Duration, error) {
+func (r *reconciler) decide(ctx context.Context, n *notes, t target, eviction *lifecyclev1alpha1.Eviction) (time.Duration, error) {
 	pod, err := r.pod(ctx, t)
 	if err != nil {
 		return 0, err
 	}
 	if pod == nil {
 		// Kubernetes ends the Eviction of a gone pod, or the cache is behind and catches up.
-		return r.memory.denied(t), nil
+		return n.denied(r.clock.Now()), nil
 	}
-	answer, err := r.admit(ctx, t, pod)
+	answer, err := r.admit(ctx, n, pod)
 	switch {
 	case err != nil:
 		log.FromContext(ctx).Error(err, "Cannot decide an eviction", "pod", t.NamespacedName)
-		return r.wait(ctx, t, eviction, "The eviction of the pod cannot be decided now: "+err.Error())
+		return r.wait(ctx, n, eviction, "The eviction of the pod cannot be decided now: "+err.Error())
 	case !answer.Allowed():
-		return r.wait(ctx, t, eviction, answer.Denial)
+		return r.wait(ctx, n, eviction, answer.Denial)
 	}
-	r.memory.decided(t)
+	n.decided()
 	if err := r.report(ctx, eviction, plaintext.Cut(admitted(answer), maxMessage), true); err != nil {
 		return 0, fmt.Errorf("completing Eviction %s: %w", client.ObjectKeyFromObject(eviction), err)
 	}
@@ -131,18 +173,14 @@ func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1
 
 // admit asks the Ledger. Each attempt has its own holder, because the reservation of a denied attempt may be given
 // up after the next attempt starts. An admitted attempt is repeated with its holder.
-func (r *reconciler) admit(ctx context.Context, t target, pod *corev1.Pod) (reservation.Answer, error) {
-	holder := r.memory.get(t).holder
-	if holder == "" {
-		holder = v1alpha1.EvictionResponder + "/" + string(uuid.NewUUID())
-	}
+func (r *reconciler) admit(ctx context.Context, n *notes, pod *corev1.Pod) (reservation.Answer, error) {
+	holder := cmp.Or(n.holder, v1alpha1.EvictionResponder+"/"+string(uuid.NewUUID()))
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	answer, err := r.ledger.Admit(ctx, reservation.Request{Pod: pod, Holder: holder})
+	n.holder = ""
 	if err == nil && answer.Allowed() {
-		r.memory.setHolder(t, holder)
-	} else {
-		r.memory.setHolder(t, "")
+		n.holder = holder
 	}
 	return answer, err
 }
@@ -160,9 +198,9 @@ func admitted(answer reservation.Answer) string {
 }
 
 // wait reports why the pod waits, if a report is due, and returns when to look again.
-func (r *reconciler) wait(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction, message string) (time.Duration, error) {
+func (r *reconciler) wait(ctx context.Context, n *notes, eviction *lifecyclev1alpha1.Eviction, message string) (time.Duration, error) {
 	message = plaintext.Cut(message, maxMessage)
-	again := r.memory.denied(t)
+	again := n.denied(r.clock.Now())
 	_, own, _ := ownOf(eviction)
 	due, must := reportDue(own, message, r.clock.Now())
 	if due > 0 {
@@ -208,8 +246,8 @@ func (r *reconciler) report(ctx context.Context, eviction *lifecyclev1alpha1.Evi
 }
 
 // hold renews the reservations of a pod that another responder may delete.
-func (r *reconciler) hold(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction) (time.Duration, error) {
-	since := r.memory.get(t).renewed
+func (r *reconciler) hold(ctx context.Context, n *notes, t target, eviction *lifecyclev1alpha1.Eviction) (time.Duration, error) {
+	since := n.renewed
 	if _, own, _ := ownOf(eviction); own.CompletionTime != nil && own.CompletionTime.After(since) {
 		since = own.CompletionTime.Time // the reservations were made shortly before
 	}
@@ -223,24 +261,23 @@ func (r *reconciler) hold(ctx context.Context, t target, eviction *lifecyclev1al
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	if err := r.ledger.Hold(ctx, pod, r.memory.get(t).holder); err != nil {
+	if err := r.ledger.Hold(ctx, pod, n.holder); err != nil {
 		return 0, fmt.Errorf("holding reservations of pod %s: %w", t, err)
 	}
-	r.memory.setRenewed(t, now)
+	n.renewed = now
 	return holdEvery, nil
 }
 
 // giveUp gives up the reservations of a pod. Those of an earlier process expire.
-func (r *reconciler) giveUp(ctx context.Context, t target) error {
-	holder := r.memory.get(t).holder
-	if holder == "" {
+func (r *reconciler) giveUp(ctx context.Context, n *notes, t target) error {
+	if n.holder == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	if err := r.ledger.Undo(ctx, t.NamespacedName, t.UID, holder); err != nil {
+	if err := r.ledger.Undo(ctx, t.NamespacedName, t.UID, n.holder); err != nil {
 		return fmt.Errorf("giving up the reservations of pod %s: %w", t, err)
 	}
-	r.memory.setHolder(t, "")
+	n.holder = ""
 	return nil
 }

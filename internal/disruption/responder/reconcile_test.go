@@ -151,7 +151,7 @@ func TestReports(t *testing.T) {
 	if _, own, _ := ownOf(b.eviction()); own.CompletionTime != nil {
 		t.Error("it is completed although it is not known whether it may go")
 	}
-	if len(b.memory.waiting()) != 1 {
+	if len(b.waiting()) != 1 {
 		t.Error("a change of budgets would not wake it")
 	}
 }
@@ -165,7 +165,7 @@ func TestAdmittedPodsAreCompleted(t *testing.T) {
 		t.Errorf("it waits %s", after)
 	}
 	b.reported("Admitted: budget shop/web: ", 0)
-	if _, own, _ := ownOf(b.eviction()); own.CompletionTime == nil || len(b.holders) != 1 || len(b.memory.waiting()) != 0 {
+	if _, own, _ := ownOf(b.eviction()); own.CompletionTime == nil || len(b.holders) != 1 || len(b.waiting()) != 0 {
 		t.Errorf("%+v, with reservations of %v", own, b.holders)
 	}
 	b.next()

@@ -174,12 +174,12 @@ func (s *starter) run(ctx context.Context) error {
 }
 
 func newReconciler(c client.Client, l ledger, now clock.PassiveClock, options Options) *reconciler {
-	waiting := newMemory()
 	r := &reconciler{
 		client: c, ledger: l, clock: now,
 		reports: rate.NewLimiter(rate.Limit(options.Reports), max(1, int(options.Reports))),
-		memory:  waiting, metrics: newMetrics(waiting),
+		notes:   &shell.Notes[target, notes]{},
 	}
+	r.metrics = newMetrics(r.waiting)
 	if r.syncs = options.Syncs; r.syncs == nil {
 		r.syncs = shell.NewSyncs(now)
 	}
@@ -199,7 +199,7 @@ func (r *reconciler) evictionHandler() handler.TypedEventHandler[*lifecyclev1alp
 func (r *reconciler) budgetHandler() handler.TypedEventHandler[*v1alpha1.TopologyDisruptionBudget, target] {
 	type queue = workqueue.TypedRateLimitingInterface[target]
 	wake := func(namespace string, q queue) {
-		for _, t := range r.memory.waiting() {
+		for _, t := range r.waiting() {
 			if t.Namespace == namespace {
 				q.AddAfter(t, jitter(wakeTime))
 			}
