@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -13,24 +12,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// flaw is a rule of the package comment that the deciders of a model break.
-type flaw string
-
-const (
-	none           flaw = ""
-	noBarrier      flaw = "pods are read as old as they come"
-	inMemory       flaw = "reservations are kept in memory only"
-	blindWrites    flaw = "writes overwrite what others wrote"
-	untilExpiry    flaw = "a retry is admitted until the reservation expires"
-	shortTime      flaw = "reservations last no longer than an eviction"
-	answerThenSave flaw = "the answer goes out before the write"
-)
-
 // model is a cluster with several deciders of evictions. Their steps happen in any order: they read old pods and budgets, decide, write,
 // answer, and crash between any two of these.
 type model struct {
 	choose func(n int) int // a number below n
-	flaw   flaw
 	log    []event
 
 	now       time.Time
@@ -49,8 +34,6 @@ type model struct {
 	evictions []*eviction
 	made      int // pods and requests, for their names
 	commits   int
-	admitted  map[Rule]int // how often each rule admitted a pod
-	denied    map[Rule]int
 }
 
 // slot is a replica, whose pods replace one another.
@@ -83,16 +66,14 @@ type decider struct {
 	view    int   // version of pods
 	seen    []int // versions of budgets
 	writing []*write
-	memory  [][]Reservation
 }
 
 // write is an unstored decision about some requests.
 type write struct {
-	base     int
-	next     storedBudget
-	changed  bool
-	decided  []decided
-	answered bool
+	base    int
+	next    storedBudget
+	changed bool
+	decided []decided
 }
 
 type decided struct {
@@ -123,10 +104,9 @@ type eviction struct {
 	limits   []*Budget
 }
 
-func newModel(choose func(n int) int, f flaw) *model {
+func newModel(choose func(n int) int) *model {
 	m := &model{
-		choose: choose, flaw: f, now: start, perDomain: 2 + choose(2), pinned: choose(4) > 0, eager: choose(2) == 0,
-		admitted: map[Rule]int{}, denied: map[Rule]int{}, pods: [][]modelPod{nil},
+		choose: choose, now: start, perDomain: 2 + choose(2), pinned: choose(4) > 0, eager: choose(2) == 0, pods: [][]modelPod{nil},
 	}
 	for _, home := range []string{"a", "b", "c"} {
 		for range m.perDomain {
@@ -145,7 +125,7 @@ func newModel(choose func(n int) int, f flaw) *model {
 	}
 	for i := range 2 + choose(2) {
 		d := &decider{name: fmt.Sprintf("decider %d", i), skew: time.Duration(choose(3)-1) * ClockSkew / 2}
-		d.seen, d.writing, d.memory = make([]int, len(m.budgets)), make([]*write, len(m.budgets)), make([][]Reservation, len(m.budgets))
+		d.seen, d.writing = make([]int, len(m.budgets)), make([]*write, len(m.budgets))
 		d.view = m.version()
 		m.deciders = append(m.deciders, d)
 	}
@@ -359,13 +339,10 @@ func (m *model) requestTo(d *decider, pod modelPod) *request {
 }
 
 // state returns the knowledge of a decider about a budget.
-func (m *model) state(d *decider, b int, stored *storedBudget, requests []*request) *State {
+func (m *model) state(d *decider, stored *storedBudget, requests []*request) *State {
 	s := &State{
 		Budget: stored.limits, Domains: []string{"a", "b", "c"}, Owners: []Owner{{ID: "web", Replicas: len(m.slots)}},
 		Reservations: stored.reservations, Disturbed: stored.disturbed,
-	}
-	if m.flaw == inMemory {
-		s.Reservations = d.memory[b]
 	}
 	pods := slices.Clone(m.pods[d.view])
 	for _, r := range requests {
@@ -383,7 +360,7 @@ func (m *model) state(d *decider, b int, stored *storedBudget, requests []*reque
 // decide makes a decider decide all requests that wait for a budget.
 func (m *model) decide(d *decider, b int) {
 	base := m.budgets[b].versions[d.seen[b]]
-	if d.view < base.podsObserved && m.flaw != noBarrier {
+	if d.view < base.podsObserved {
 		return
 	}
 	var waiting []*request
@@ -392,7 +369,7 @@ func (m *model) decide(d *decider, b int) {
 			waiting = append(waiting, r)
 		}
 	}
-	s, clock := m.state(d, b, &base, waiting), m.now.Add(d.skew)
+	s, clock := m.state(d, &base, waiting), m.now.Add(d.skew)
 	s.Reservations = m.confirm(s, clock)
 	kept, gone := Release(s, clock)
 	w := &write{base: d.seen[b], next: base, changed: len(kept) != len(s.Reservations)}
@@ -403,14 +380,8 @@ func (m *model) decide(d *decider, b int) {
 	tally := NewTally(s, clock)
 	for _, r := range waiting {
 		done := decided{r: r, d: tally.Decide(r.pod.UID)}
-		if m.flaw == untilExpiry && done.d.Rule == RuleExpiring {
-			done.d.Rule, done.d.Allowed, done.d.Reserve = RuleReserved, true, true
-		}
 		if done.d.Reserve {
 			reserved, changed := tally.Reserve(r.pod.UID, r.id)
-			if m.flaw == shortTime {
-				reserved.Expires = clock.Add(EvictionTime / 2)
-			}
 			done.reserved = reserved
 			if changed {
 				kept, w.changed = stored(kept, reserved), true
@@ -425,13 +396,6 @@ func (m *model) decide(d *decider, b int) {
 		if measured.Disturbed {
 			w.next.disturbed = append(w.next.disturbed, DomainKey{Domain: measured.Domain})
 		}
-	}
-	if m.flaw == inMemory {
-		d.memory[b], w.next.reservations = kept, nil
-	}
-	if m.flaw == answerThenSave {
-		m.settle(b, w, m.commits)
-		w.answered = true
 	}
 	d.writing[b] = w
 }
@@ -470,7 +434,7 @@ func (m *model) store(d *decider, b int) {
 	w, budget := d.writing[b], m.budgets[b]
 	d.writing[b] = nil
 	last := len(budget.versions) - 1
-	if w.base != last && m.flaw != blindWrites {
+	if w.base != last {
 		d.seen[b] = last
 		return
 	}
@@ -492,9 +456,7 @@ func (m *model) store(d *decider, b int) {
 	case 1:
 		return
 	}
-	if !w.answered {
-		m.settle(b, w, m.commits)
-	}
+	m.settle(b, w, m.commits)
 }
 
 // settle continues or denies the requests of a write.
@@ -506,12 +468,11 @@ func (m *model) settle(b int, w *write, commit int) {
 		}
 		m.say("%s at budget %d: %s", r.id, b, string(done.d.Rule))
 		if !done.d.Allowed {
-			m.denied[done.d.Rule]++
 			r.undoing = true
 			continue
 		}
 		r.held[b] = done.reserved
-		if since, found := m.budgets[b].since[r.pod.UID]; found && m.flaw != answerThenSave {
+		if since, found := m.budgets[b].since[r.pod.UID]; found {
 			r.commits[b] = since
 		} else {
 			r.commits[b] = commit
@@ -520,7 +481,6 @@ func (m *model) settle(b int, w *write, commit int) {
 			limits := w.next.limits
 			r.limits[b] = &limits
 		}
-		m.admitted[done.d.Rule]++
 		if r.budget++; r.budget == len(m.budgets) {
 			m.answer(r)
 		}
@@ -566,7 +526,7 @@ func (m *model) undo(r *request) {
 // crash loses the memory and the plans of a decider, except for caches.
 func (m *model) crash(d *decider) {
 	for b := range m.budgets {
-		d.writing[b], d.memory[b] = nil, nil
+		d.writing[b] = nil
 	}
 	m.requests = slices.DeleteFunc(m.requests, func(r *request) bool { return r.by == d })
 }
@@ -655,51 +615,9 @@ func (m *model) run(steps int) string {
 
 func TestNoInterleavingAdmitsMoreThanTheBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newModel(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }, none)
+		m := newModel(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") })
 		if wrong := m.run(400); wrong != "" {
 			t.Fatalf("%s\n%s", wrong, m.text())
 		}
 	})
-}
-
-// A model that breaks a rule of the package comment must fail. Otherwise the model proves nothing.
-func TestEachRuleOfDecidersIsNeeded(t *testing.T) {
-	for _, f := range []flaw{noBarrier, inMemory, blindWrites, untilExpiry, shortTime, answerThenSave} {
-		t.Run(string(f), func(t *testing.T) {
-			for seed := range uint64(5000) {
-				r := rand.New(rand.NewPCG(seed, 1))
-				if wrong := newModel(r.IntN, f).run(400); wrong != "" {
-					return
-				}
-			}
-			t.Error("no counterexample")
-		})
-	}
-}
-
-// The random runs reach every rule often, so that they would find an interleaving that breaks one.
-func TestTheModelAdmitsAndDenies(t *testing.T) {
-	admitted, denied := map[Rule]int{}, map[Rule]int{}
-	for seed := range uint64(300) {
-		m := newModel(rand.New(rand.NewPCG(seed, 2)).IntN, none)
-		if wrong := m.run(400); wrong != "" {
-			t.Fatalf("seed %d: %s\n%s", seed, wrong, m.text())
-		}
-		for rule, n := range m.admitted {
-			admitted[rule] += n
-		}
-		for rule, n := range m.denied {
-			denied[rule] += n
-		}
-	}
-	for _, rule := range []Rule{RuleWithin, RuleReserved, RuleUnhealthy, RuleGone} {
-		if admitted[rule] < 20 {
-			t.Errorf("%d are admitted by %s", admitted[rule], rule)
-		}
-	}
-	for _, rule := range []Rule{RuleDomain, RuleTotal, RuleDomains, RuleExpiring, RuleUnhealthyNo} {
-		if denied[rule] < 20 {
-			t.Errorf("%d are denied by %s", denied[rule], rule)
-		}
-	}
 }
