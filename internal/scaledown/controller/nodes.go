@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
@@ -23,79 +20,23 @@ const (
 	usableTimeout = 10 * time.Second
 )
 
-// nodes finds the domains where pods fit. All workloads share the nodes, since a large cluster has many.
-type nodes struct {
-	cached, live client.Reader
-	clock        clock.PassiveClock
-
-	knownMu sync.Mutex
-	known   []corev1.Node // from the cache, nil after a change
-
-	usableMu sync.Mutex    // held for a whole live reading, so the handler of nodes must not take it
-	usable   []corev1.Node // that take pods, from the last live reading: the cache drops that
-	read     time.Time
-}
-
-// forget drops the cached nodes after a change.
-func (o *nodes) forget() {
-	o.knownMu.Lock()
-	defer o.knownMu.Unlock()
-	o.known = nil
-}
-
-// domainsOf returns the domains with a node for the pods of a workload.
-func (o *nodes) domainsOf(ctx context.Context, c *current) ([]string, error) {
-	known, err := o.readKnown(ctx)
-	if err != nil {
-		return nil, err
+// domainsOf returns the domains with a node for the pods of a workload. A node without the label has none.
+func (r *reconciler) domainsOf(ctx context.Context, c *current) ([]string, error) {
+	var list corev1.NodeList
+	if err := r.client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("reading nodes: %w", err)
 	}
-	return domainsFor(c, known), nil
-}
-
-// readKnown reads the nodes from the cache. The caller must not change them.
-func (o *nodes) readKnown(ctx context.Context) ([]corev1.Node, error) {
-	o.knownMu.Lock()
-	defer o.knownMu.Unlock()
-	if o.known == nil {
-		var list corev1.NodeList
-		if err := o.cached.List(ctx, &list); err != nil {
-			return nil, fmt.Errorf("reading nodes: %w", err)
-		}
-		o.known = list.Items
-	}
-	return o.known, nil
+	return domainsFor(c, list.Items), nil
 }
 
 // usableDomainsOf returns the domains with a node that takes the pods of a workload.
-func (o *nodes) usableDomainsOf(ctx context.Context, c *current) ([]string, error) {
-	usable, err := o.readUsable(ctx)
+func (r *reconciler) usableDomainsOf(ctx context.Context, c *current) ([]string, error) {
+	nodes, err := r.nodes.List(ctx)
 	if err != nil {
 		return nil, err
 	}
+	usable := slices.DeleteFunc(slices.Clone(nodes), func(node corev1.Node) bool { return !takesPods(&node) })
 	return domainsFor(c, usable), nil
-}
-
-// readUsable reads the nodes that take pods. The caller must not change them.
-func (o *nodes) readUsable(ctx context.Context) ([]corev1.Node, error) {
-	o.usableMu.Lock()
-	defer o.usableMu.Unlock()
-	now := o.clock.Now()
-	if o.usable != nil && now.Sub(o.read) < usableTrust {
-		return o.usable, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, usableTimeout)
-	defer cancel()
-	var list corev1.NodeList
-	if err := o.live.List(ctx, &list); err != nil {
-		return nil, fmt.Errorf("reading nodes: %w", err)
-	}
-	o.usable, o.read = []corev1.Node{}, now
-	for i := range list.Items {
-		if node := &list.Items[i]; takesPods(node) {
-			o.usable = append(o.usable, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}})
-		}
-	}
-	return o.usable, nil
 }
 
 // setOf returns the ReplicaSet of the pod that domainsFor checks.

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -448,98 +447,5 @@ func TestRolloutsGoFirst(t *testing.T) {
 		if (len(w.writes) > 0) != (asked != "") {
 			t.Errorf("with the key %q, %q is written after the rollout", asked, w.writes)
 		}
-	}
-}
-
-// lists compares how often all nodes were read since the last call.
-func (w *world) lists(want int) {
-	w.t.Helper()
-	if w.nodeLists != want {
-		w.t.Errorf("nodes were read %d times, want %d", w.nodeLists, want)
-	}
-	w.nodeLists = 0
-}
-
-// Nodes are read when they change, not in each sync.
-func TestNodesAreReadWhenTheyChange(t *testing.T) {
-	w := skewed(t)
-	for range 5 {
-		w.sync(web)
-	}
-	w.lists(1)
-	if n := w.r.misplaced(); n != 3 {
-		t.Errorf("%d pods are misplaced", n)
-	}
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[workload]())
-	defer queue.ShutDown()
-	for i := range 3 {
-		node := &corev1.Node{}
-		change(w, node, fmt.Sprintf("c%d", i+1), func(n *corev1.Node) { n.Labels = nil })
-		w.r.nodeChanged(t.Context(), node, queue)
-	}
-	w.sync(web)
-	w.sync(web)
-	w.lists(1)
-	if n := w.r.misplaced(); n != 2 {
-		t.Errorf("without nodes in zone c %d pods are misplaced", n)
-	}
-}
-
-// Workloads with denied repairs share a reading of the nodes for a while.
-func TestDeniedRepairsReadNodesSeldom(t *testing.T) {
-	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
-	w.outcome = requester.Denied
-	w.sync(web)
-	w.pass(quietTime)
-	w.lists(1)
-	for range 8 {
-		w.sync(web)
-		w.pass(repairAgain)
-	}
-	if len(w.requests) != 8 {
-		t.Errorf("requested evictions are %q", w.requests)
-	}
-	w.lists(2)
-}
-
-// slowNodes calls a function while it lists nodes.
-type slowNodes struct {
-	client.Reader
-	meanwhile func(context.Context)
-}
-
-func (s slowNodes) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
-	s.meanwhile(ctx)
-	return s.Reader.List(ctx, list, options...)
-}
-
-// A live reading of the nodes has a deadline. Other repairs wait for it, but not syncs or the informer.
-func TestSlowReadingOfNodes(t *testing.T) {
-	w := skewed(t)
-	c, err := w.r.read(t.Context(), web)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.r.nodes.live = slowNodes{w.client, func(ctx context.Context) {
-		if _, bounded := ctx.Deadline(); !bounded {
-			t.Error("the reading has no deadline")
-		}
-		done := make(chan error)
-		go func() {
-			w.r.nodes.forget()
-			_, err := w.r.nodes.domainsOf(t.Context(), c)
-			done <- err
-		}()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Error(err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Error("the domains of a workload wait for the reading")
-		}
-	}}
-	if found, err := w.r.nodes.usableDomainsOf(t.Context(), c); err != nil || len(found) != 3 {
-		t.Errorf("usable are %q, %v", found, err)
 	}
 }

@@ -47,7 +47,7 @@ func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []sp
 	if !ok {
 		return 0, nil
 	}
-	domains, err := r.nodes.domainsOf(ctx, c)
+	domains, err := r.domainsOf(ctx, c)
 	if err != nil {
 		return 0, err
 	}
@@ -114,7 +114,7 @@ func isSettled(d *appsv1.Deployment, c *current) bool {
 
 // evict requests the eviction of the next pod.
 func (r *reconciler) evict(ctx context.Context, n *notes, c *current, pods []spread.Pod, misplaced int) (time.Duration, error) {
-	domains, err := r.nodes.usableDomainsOf(ctx, c)
+	domains, err := r.usableDomainsOf(ctx, c)
 	if err != nil {
 		return 0, err
 	}

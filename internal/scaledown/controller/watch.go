@@ -86,7 +86,6 @@ func (r *reconciler) podChanged(ctx context.Context, pod client.Object, q queue)
 }
 
 func (r *reconciler) nodeChanged(_ context.Context, _ client.Object, q queue) {
-	r.nodes.forget()
 	for _, w := range r.notes.Keys() {
 		q.AddAfter(w, nodeGatherTime)
 	}

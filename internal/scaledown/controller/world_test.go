@@ -41,8 +41,6 @@ type world struct {
 	requests []string
 	// lags keeps evicted pods in the cache.
 	lags bool
-	// nodeLists counts the readings of all nodes.
-	nodeLists int
 }
 
 func testScheme(t testing.TB) *runtime.Scheme {
@@ -64,12 +62,6 @@ func newWorld(t testing.TB) *world {
 	w.client = fake.NewClientBuilder().WithScheme(testScheme(t)).
 		WithIndex(&corev1.Pod{}, indexController, controllerOf).WithIndex(&appsv1.ReplicaSet{}, indexController, controllerOf).
 		WithInterceptorFuncs(interceptor.Funcs{
-			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-				if _, ok := list.(*corev1.NodeList); ok {
-					w.nodeLists++
-				}
-				return c.List(ctx, list, options...)
-			},
 			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 				if err := c.Patch(ctx, object, patch, options...); err != nil {
 					return err

@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/internal/kit/scheduling"
@@ -126,48 +122,6 @@ func countingDomains(spec *corev1.PodSpec) string {
 		}
 	}
 	return ""
-}
-
-// nodesTrust is how long a reading of the nodes counts. Pods that are created together share one. It is shorter than the time to cordon a
-// node, evict a pod and create it again: the pod must not get a domain that was just drained.
-const nodesTrust = 500 * time.Millisecond
-
-// nodesTimeout bounds a reading of the nodes, which the reviews of other pods wait for. It is shorter than the webhook's timeout.
-const nodesTimeout = time.Second
-
-// recentNodes keeps the last reading of the nodes. The manager's cache drops whether nodes take pods.
-type recentNodes struct {
-	live  client.Reader
-	clock clock.PassiveClock
-
-	mu    sync.Mutex // held for a whole reading
-	read  time.Time
-	nodes []corev1.Node // trimmed to the fields that placesOf reads
-}
-
-func (r *recentNodes) list(ctx context.Context) ([]corev1.Node, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.clock.Now()
-	if !r.read.IsZero() && now.Sub(r.read) < nodesTrust {
-		return r.nodes, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, nodesTimeout)
-	defer cancel()
-	var list corev1.NodeList
-	// Resource version 0: the API server answers from its watch cache, which is recent enough.
-	if err := r.live.List(ctx, &list, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}); err != nil {
-		return nil, fmt.Errorf("reading nodes: %w", err)
-	}
-	r.read, r.nodes = now, make([]corev1.Node, len(list.Items))
-	for i := range list.Items {
-		node := &list.Items[i]
-		r.nodes[i] = corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels},
-			Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
-		}
-	}
-	return r.nodes, nil
 }
 
 // placesOf returns the domains where a pod fits, sorted by name. They include domains without a usable node, which may return. Nodes

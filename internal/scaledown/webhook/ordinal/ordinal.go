@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
@@ -36,12 +37,21 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/kit/scheduling"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/scaledown/spread"
 )
 
 // Path is where the webhook is served.
 const Path = "/spread-ordinals"
+
+const (
+	// nodesTrust is shorter than the time to cordon a node, evict a pod and create it again: the pod must not get a domain that was just
+	// drained. Pods that are created together share a reading.
+	nodesTrust = 500 * time.Millisecond
+	// nodesTimeout is shorter than the webhook's timeout.
+	nodesTimeout = time.Second
+)
 
 // Options are what the webhook depends on.
 type Options struct {
@@ -52,14 +62,15 @@ type Options struct {
 // Register has a manager serve the webhook.
 func Register(mgr manager.Manager, o Options) {
 	live := mgr.GetAPIReader()
-	j := judge{nodes: &recentNodes{live: live, clock: clock.RealClock{}}, live: live, log: mgr.GetLogger().WithName("webhook").WithName("ordinal")}
+	nodes := &scheduling.RecentNodes{Live: live, Clock: clock.RealClock{}, Trust: nodesTrust, Timeout: nodesTimeout}
+	j := judge{nodes: nodes, live: live, log: mgr.GetLogger().WithName("webhook").WithName("ordinal")}
 	admission.Register(mgr, Path, admission.OfWrites(j.judge), admission.Options{
 		Webhook: "ordinal", OnFailure: admission.FailOpen, Metrics: o.Metrics,
 	})
 }
 
 type judge struct {
-	nodes *recentNodes
+	nodes *scheduling.RecentNodes
 	live  client.Reader
 	log   logr.Logger
 }
@@ -89,7 +100,7 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Pod]) (ad
 		return j.warn(write, fmt.Sprintf("annotation %s: volume %s may be provisioned in another domain before the pod has a node. Use a StorageClass with volumeBindingMode: WaitForFirstConsumer. The pod is created without a domain",
 			v1alpha1.AnnotationSpreadOrdinals, volumes.unbound)), nil
 	}
-	nodes, err := j.nodes.list(ctx)
+	nodes, err := j.nodes.List(ctx)
 	if err != nil {
 		return admission.Verdict{}, err
 	}

@@ -1,7 +1,6 @@
 package ordinal
 
 import (
-	"context"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -18,10 +17,10 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/kit/scheduling"
 )
 
 const zone = corev1.LabelTopologyZone
@@ -83,7 +82,7 @@ func terms(all ...corev1.NodeSelectorTerm) func(*corev1.Pod) {
 
 func judgeOf(objects ...client.Object) judge {
 	live := fake.NewClientBuilder().WithObjects(objects...).Build()
-	return judge{nodes: &recentNodes{live: live, clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0))}, live: live, log: logr.Discard()}
+	return judge{nodes: &scheduling.RecentNodes{Live: live, Clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Timeout: nodesTimeout}, live: live, log: logr.Discard()}
 }
 
 // patched applies a patch to a pod, as the API server does.
@@ -246,43 +245,5 @@ func TestPodsAreGivenADomain(t *testing.T) {
 				t.Errorf("the zones are %q, want %q", got, test.want)
 			}
 		})
-	}
-}
-
-// Pods created at once share one reading of the nodes. Later pods see newer nodes.
-func TestNodesAreReadAgain(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	live := fake.NewClientBuilder().WithObjects(node("n1", "a")).Build()
-	nodes := &recentNodes{live: live, clock: clock}
-	for _, step := range []struct {
-		after time.Duration
-		want  int
-	}{{0, 1}, {nodesTrust - 1, 1}, {nodesTrust, 2}} {
-		clock.SetTime(time.Unix(0, 0).Add(step.after))
-		list, err := nodes.list(t.Context())
-		if err != nil || len(list) != step.want {
-			t.Errorf("after %s there are %d nodes, want %d: %v", step.after, len(list), step.want, err)
-		}
-		if step.after == 0 {
-			if err := live.Create(t.Context(), node("n2", "b")); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
-
-// A reading of the nodes has a deadline, because other reviews wait for its lock.
-func TestReadingOfNodesIsBounded(t *testing.T) {
-	live := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
-		List: func(ctx context.Context, _ client.WithWatch, _ client.ObjectList, _ ...client.ListOption) error {
-			if _, bounded := ctx.Deadline(); !bounded {
-				t.Error("the reading has no deadline")
-			}
-			return nil
-		},
-	})
-	nodes := &recentNodes{live: live, clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0))}
-	if _, err := nodes.list(t.Context()); err != nil {
-		t.Error(err)
 	}
 }
