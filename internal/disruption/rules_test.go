@@ -153,16 +153,6 @@ func TestRules(t *testing.T) {
 			"a1=Within b1=Domain c1=Within",
 		},
 		{
-			"80 % of 6/4/2 needs 4 of 2",
-			pods("a:RRRRRR b:RRRR c:RR", replicas(12)).with(Budget{MinAvailable: percent(80)}),
-			"a1=Within b1=Domain c1=Domain",
-		},
-		{
-			"percentages are of the share and rounded up",
-			pods("a:RRU b:RR c:RR", replicas(7)).with(Budget{MaxUnavailable: percent(50)}), // 1.17, so 2
-			"a1=Within b1=Within",
-		},
-		{
 			"a total holds over all domains",
 			pods("a:RRU b:RRU c:RRR", replicas(9)).with(Budget{MaxUnavailable: number(1), MaxTotal: number(2)}),
 			"c1=Total a1=Domain",
@@ -193,19 +183,9 @@ func TestRules(t *testing.T) {
 			"a1=Within b1=Within c1=Domains",
 		},
 		{
-			"a ZoneShift of several domains leaves each of them as it was",
-			pods("a1:RR a2:RR b1:RR", replicas(6)).with(zoneAtATime, shifted("a11", "a12", "a21", "a22")),
-			"a11=Within a22=Within b11=Domains",
-		},
-		{
 			"a ZoneShift that is over closes nothing",
 			pods("a:RRR b:RRR", replicas(6)).with(zoneAtATime, shifted("a1"), func(s *State) { s.pod("a1").Shift.Until = start }),
 			"b1=Within",
-		},
-		{
-			"a missing pod that may be of any domain is not of a shifted one",
-			pods("a:RR b:RR c:RR", replicas(7)).with(Budget{MaxUnavailable: number(2), MaxDomains: limit(2)}, shifted("a1")),
-			"b1=Domains a1=Within",
 		},
 		{
 			"a missing pod that may be of any domain closes all",
@@ -273,22 +253,8 @@ func TestRules(t *testing.T) {
 			"a1=Domain b1=Within",
 		},
 		{
-			"two generations of an owner are summed",
-			pods("a:RR b:RU", Owner{ID: "Old/web", Replicas: 1}, Owner{ID: "New/web", Replicas: 3}).with(one, func(s *State) {
-				for _, name := range []string{"a2", "b1", "b2"} {
-					s.pod(name).Owner = "New/web"
-				}
-			}),
-			"a1=Within b1=Domain",
-		},
-		{
 			"pods without an owner are expected as they are",
 			pods("a:RR b:R -:P").with(one),
-			"a1=Within b1=Domain",
-		},
-		{
-			"a DaemonSet expects a pod for each of its nodes",
-			pods("a:RRR b:RR", Owner{ID: "DaemonSet/agent", Replicas: 6}).with(one), // the share is 3
 			"a1=Within b1=Domain",
 		},
 		{
@@ -318,11 +284,6 @@ func TestRules(t *testing.T) {
 			"break glass lets everything through",
 			pods("a:RU b:RR", replicas(4)).with(Budget{MaxUnavailable: number(0), BreakGlass: BreakGlass{Until: start.Add(time.Second)}}),
 			"a1=BreakGlass a2=BreakGlass",
-		},
-		{
-			"break glass ends",
-			pods("a:RU b:RR", replicas(4)).with(Budget{MaxUnavailable: number(0), BreakGlass: BreakGlass{Until: start}}),
-			"a1=Domain",
 		},
 		{
 			"an invalid budget keeps all pods that run",
