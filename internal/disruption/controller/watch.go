@@ -23,6 +23,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
+	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/shift"
 )
 
@@ -35,9 +36,9 @@ func (r *reconciler) add(mgr manager.Manager) error {
 	b := builder.ControllerManagedBy(mgr).
 		Named("budget").
 		Watches(&v1alpha1.TopologyDisruptionBudget{}, r.budgetHandler()).
-		Watches(&corev1.Pod{}, r.podHandler()).
-		Watches(&corev1.Node{}, r.nodeHandler()).
-		Watches(&v1alpha1.ZoneShift{}, r.shiftHandler()).
+		Watches(&corev1.Pod{}, onBoth(r.podChanged, shell.Same(samePod))).
+		Watches(&corev1.Node{}, shell.OnChange(r.allChanged, shell.Same(coverage.SameNode))).
+		Watches(&v1alpha1.ZoneShift{}, shell.OnChange(r.allChanged, shell.Same(shift.Same))).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.projectedWith), builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}),
 		)).
@@ -45,10 +46,10 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		WatchesRawSource(source.Channel(r.namespaces.changed, handler.EnqueueRequestsFromMapFunc(r.ofNamespace))).
 		WithOptions(many)
 	for _, owner := range []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}} {
-		b = b.Watches(owner, r.ownerHandler())
+		b = b.Watches(owner, onBoth(r.ownerChanged, coverage.SameWorkload[client.Object]))
 	}
 	if r.options.Served {
-		b = b.Watches(&admissionv1.MutatingWebhookConfiguration{}, r.webhookHandler())
+		b = b.Watches(&admissionv1.MutatingWebhookConfiguration{}, shell.OnChange(r.allChanged, nil))
 	}
 	if err := b.Complete(r); err != nil {
 		return err
@@ -148,35 +149,21 @@ func (r *reconciler) gather(q queue, namespace string, labels map[string]string)
 	}
 }
 
-// follow handles objects that are created, deleted or not the same after an update. It handles an updated object both as it was and as
-// it is.
-func follow[T client.Object](same func(before, after T) bool, handle func(T, queue)) handler.EventHandler {
-	one := func(object client.Object, q queue) {
-		if o, ok := object.(T); ok {
-			handle(o, q)
+// onBoth is shell.OnChange, but an update wakes for the object both as it was and as it is.
+func onBoth(wake shell.Wake[reconcile.Request], same func(before, after client.Object) bool) shell.Handler[reconcile.Request] {
+	h := shell.OnChange(wake, same)
+	h.UpdateFunc = func(ctx context.Context, e event.UpdateEvent, q queue) {
+		if !same(e.ObjectOld, e.ObjectNew) {
+			wake(ctx, e.ObjectOld, q)
+			wake(ctx, e.ObjectNew, q)
 		}
 	}
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
-			if !e.IsInInitialList { // all budgets are synced at the start anyway
-				one(e.Object, q)
-			}
-		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			before, ok := e.ObjectOld.(T)
-			after, also := e.ObjectNew.(T)
-			if ok && also && !same(before, after) {
-				handle(before, q)
-				handle(after, q)
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { one(e.Object, q) },
-	}
+	return h
 }
 
-// podHandler follows changes of pods that matter to budgets.
-func (r *reconciler) podHandler() handler.EventHandler {
-	return follow(samePod, func(pod *corev1.Pod, q queue) { r.gather(q, pod.Namespace, pod.Labels) })
+// podChanged wakes the budgets that cover a pod.
+func (r *reconciler) podChanged(_ context.Context, pod client.Object, q queue) {
+	r.gather(q, pod.GetNamespace(), pod.GetLabels())
 }
 
 // samePod reports whether two versions of a pod are the same for budgets.
@@ -188,26 +175,12 @@ func samePod(a, b *corev1.Pod) bool {
 		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
 }
 
-// nodeHandler follows changes of nodes that matter to budgets.
-func (r *reconciler) nodeHandler() handler.EventHandler {
-	return follow(coverage.SameNode, func(*corev1.Node, queue) { r.nodes.Notice() })
-}
+// allChanged wakes all budgets.
+func (r *reconciler) allChanged(context.Context, client.Object, queue) { r.nodes.Notice() }
 
-// shiftHandler follows the acceptance, the time and the end of ZoneShifts.
-func (r *reconciler) shiftHandler() handler.EventHandler {
-	return follow(shift.Same, func(*v1alpha1.ZoneShift, queue) { r.nodes.Notice() })
-}
-
-// webhookHandler follows the webhook configurations.
-func (r *reconciler) webhookHandler() handler.EventHandler {
-	return follow(func(_, _ client.Object) bool { return false }, func(client.Object, queue) { r.nodes.Notice() })
-}
-
-// ownerHandler follows the replicas, placement and rollout strategy of workloads.
-func (r *reconciler) ownerHandler() handler.EventHandler {
-	return follow(coverage.SameWorkload[client.Object], func(object client.Object, q queue) {
-		if w := coverage.OfObject(object); w != nil {
-			r.gather(q, object.GetNamespace(), w.Template.Labels)
-		}
-	})
+// ownerChanged wakes the budgets that cover the pods of a workload.
+func (r *reconciler) ownerChanged(_ context.Context, object client.Object, q queue) {
+	if w := coverage.OfObject(object); w != nil {
+		r.gather(q, object.GetNamespace(), w.Template.Labels)
+	}
 }

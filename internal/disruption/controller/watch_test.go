@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/shift"
 )
 
 // A ZoneShift wakes all budgets when it is accepted or deleted.
@@ -25,7 +27,7 @@ func TestShiftsWakeBudgets(t *testing.T) {
 		accepted.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue}}
 		counted := accepted.DeepCopy()
 		counted.Status.Services = 3
-		h := r.shiftHandler()
+		h := shell.OnChange(r.allChanged, shell.Same(shift.Same))
 		for i, change := range []func(){
 			func() { h.Update(t.Context(), event.UpdateEvent{ObjectOld: created, ObjectNew: accepted}, nil) },
 			func() { h.Update(t.Context(), event.UpdateEvent{ObjectOld: accepted, ObjectNew: counted}, nil) },

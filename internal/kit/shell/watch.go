@@ -43,6 +43,15 @@ func OnChange[R comparable](wake Wake[R], same func(before, after client.Object)
 	return h
 }
 
+// Same makes a comparison of objects from that of a kind. Objects of other kinds differ.
+func Same[T client.Object](same func(before, after T) bool) func(before, after client.Object) bool {
+	return func(before, after client.Object) bool {
+		b, ok := before.(T)
+		a, also := after.(T)
+		return ok && also && same(b, a)
+	}
+}
+
 // SameLabels compares the labels of an object before and after an update.
 func SameLabels(before, after client.Object) bool {
 	return maps.Equal(before.GetLabels(), after.GetLabels())

@@ -494,7 +494,7 @@ func TestShiftedZoneHoldsWaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := &delays{}
-	w.r.nodeHandler(sameShift).Delete(t.Context(), event.DeleteEvent{Object: out}, q)
+	w.r.nodeHandler(nil).Delete(t.Context(), event.DeleteEvent{Object: out}, q)
 	if len(q.requests) != 1 {
 		t.Errorf("the deletion wakes %v", q.requests)
 	}

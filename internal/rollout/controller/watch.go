@@ -46,10 +46,10 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		Watches(&appsv1.Deployment{}, r.workloadHandler(v1alpha1.KindDeployment)).
 		Watches(&appsv1.ControllerRevision{}, r.ownedHandler(nil)).
 		Watches(&appsv1.ReplicaSet{}, r.ownedHandler(nil)).
-		Watches(&corev1.Pod{}, r.ownedHandler(samePod)).
+		Watches(&corev1.Pod{}, r.ownedHandler(shell.Same(samePod))).
 		Watches(&corev1.Node{}, r.nodeHandler(shell.SameLabels)).
-		Watches(&v1alpha1.ZoneShift{}, r.nodeHandler(sameShift)).
-		Watches(&policyv1.PodDisruptionBudget{}, r.budgetHandler(samePDB)).
+		Watches(&v1alpha1.ZoneShift{}, r.nodeHandler(shell.Same(shift.Same))).
+		Watches(&policyv1.PodDisruptionBudget{}, r.budgetHandler(shell.Same(samePDB))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers})
 	if r.options.Budgets != nil {
 		b = b.Watches(&v1alpha1.TopologyDisruptionBudget{}, r.budgetHandler(nil))
@@ -125,10 +125,8 @@ func (r *reconciler) aboveReplicaSet(ctx context.Context, key client.ObjectKey) 
 }
 
 // samePod compares the fields that a step depends on.
-func samePod(before, after client.Object) bool {
-	a, ok := before.(*corev1.Pod)
-	b, also := after.(*corev1.Pod)
-	return ok && also && a.UID == b.UID && podOf(a) == podOf(b) && isHeld(a) == isHeld(b) && isMarked(a) == isMarked(b) && a.Spec.NodeName == b.Spec.NodeName && slices.Equal(owners(a), owners(b))
+func samePod(a, b *corev1.Pod) bool {
+	return a.UID == b.UID && podOf(a) == podOf(b) && isHeld(a) == isHeld(b) && isMarked(a) == isMarked(b) && a.Spec.NodeName == b.Spec.NodeName && slices.Equal(owners(a), owners(b))
 }
 
 func owners(pod *corev1.Pod) []types.UID {
@@ -145,12 +143,6 @@ func (r *reconciler) nodeHandler(same func(before, after client.Object) bool) ha
 	}, same)
 }
 
-func sameShift(before, after client.Object) bool {
-	a, ok := before.(*v1alpha1.ZoneShift)
-	b, also := after.(*v1alpha1.ZoneShift)
-	return ok && also && shift.Same(a, b)
-}
-
 // budgetHandler follows the allowance of budgets. It wakes the rollouts with recent denials, whose syncs find out whether the budget
 // covers them.
 func (r *reconciler) budgetHandler(same func(before, after client.Object) bool) handlerFuncs {
@@ -164,12 +156,7 @@ func (r *reconciler) budgetHandler(same func(before, after client.Object) bool) 
 }
 
 // samePDB compares the fields that decide about evictions.
-func samePDB(before, after client.Object) bool {
-	a, ok := before.(*policyv1.PodDisruptionBudget)
-	b, also := after.(*policyv1.PodDisruptionBudget)
-	if !ok || !also {
-		return false
-	}
+func samePDB(a, b *policyv1.PodDisruptionBudget) bool {
 	return a.Generation == b.Generation && a.Status.ObservedGeneration == b.Status.ObservedGeneration && a.Status.DisruptionsAllowed == b.Status.DisruptionsAllowed &&
 		(a.Status.CurrentHealthy >= a.Status.DesiredHealthy) == (b.Status.CurrentHealthy >= b.Status.DesiredHealthy)
 }
@@ -230,7 +217,7 @@ func (u *unfollowed) heldHandler() handlerFuncs {
 		if above != nil && above.Kind == v1alpha1.KindDeployment {
 			enqueue(requestFor(o.GetNamespace(), above.Name), gatherTime, q)
 		}
-	}, samePod)
+	}, shell.Same(samePod))
 }
 
 func (u *unfollowed) rolloutHandler() handlerFuncs {

@@ -36,7 +36,7 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		Named("scaledown").
 		Watches(&appsv1.Deployment{}, shell.OnEvent(ownerChanged, sameOwner)).
 		Watches(&appsv1.ReplicaSet{}, shell.OnEvent(ownerChanged, sameOwner)).
-		Watches(&corev1.Pod{}, shell.OnChange(r.podChanged, samePod)).
+		Watches(&corev1.Pod{}, shell.OnChange(r.podChanged, shell.Same(samePod))).
 		Watches(&corev1.Node{}, shell.OnChange(r.nodeChanged, shell.SameLabels)).
 		WatchesMetadata(&corev1.Namespace{}, shell.OnChange(r.namespaceChanged, shell.SameAnnotations)).
 		WithOptions(controller.TypedOptions[workload]{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
@@ -60,12 +60,7 @@ func sameOwner(before, after client.Object) bool {
 }
 
 // samePod compares the fields that the order of pods depends on.
-func samePod(before, after client.Object) bool {
-	a, ok := before.(*corev1.Pod)
-	b, also := after.(*corev1.Pod)
-	if !ok || !also {
-		return false
-	}
+func samePod(a, b *corev1.Pod) bool {
 	readyA, _ := coverage.Readiness(a)
 	readyB, _ := coverage.Readiness(b)
 	return a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && a.Status.Phase == b.Status.Phase && readyA == readyB &&
