@@ -21,6 +21,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
+	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
 const (
@@ -317,8 +318,7 @@ func (c *commit) capExpiries() {
 	}
 }
 
-// await waits until the cache of pods has the version that the budget names. It drops a version without meaning: one that the API
-// server has not reached, as in a budget copied from another cluster, or one that is not a version.
+// await waits until the cache of pods has the version that the budget names. It drops a version without meaning.
 func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) error {
 	wait, cancel := context.WithTimeout(ctx, behindTime)
 	defer cancel()
@@ -326,12 +326,8 @@ func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBu
 	if behind == nil {
 		return nil
 	}
-	var page corev1.PodList
-	if err := q.ledger.client.List(ctx, &page, client.InNamespace(budget.Namespace), client.Limit(1)); err != nil {
+	if reached, err := shell.HasReached(ctx, q.ledger.client, budget.Namespace, budget.Status.PodsObserved); reached || err != nil {
 		return errors.Join(behind, err)
-	}
-	if isVersion(budget.Status.PodsObserved) && isAtLeast(page.ResourceVersion, budget.Status.PodsObserved) {
-		return behind
 	}
 	budget.Status.PodsObserved = ""
 	return nil

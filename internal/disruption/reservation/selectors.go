@@ -14,6 +14,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
+	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
 // selectors finds the budgets that may cover a pod by its labels.
@@ -83,7 +84,7 @@ func (s *selectors) hasLearnt(namespace string, since int, budgets map[string]as
 		if known == nil {
 			known = &knownBudget{}
 		}
-		if !known.asked.isSame(needs) && !isAtLeast(known.asked.version, needs.version) {
+		if !known.asked.isSame(needs) && !shell.AtLeast(known.asked.version, needs.version) {
 			return false, &behindError{what: "TopologyDisruptionBudget " + name, has: known.asked.version, needs: needs.version}
 		}
 		later = later || known.learnt > since

@@ -12,7 +12,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +19,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
+	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
 // world reads the stores of informers. The store of pods knows its version. Nodes and workloads are gathered once and kept until one of
@@ -202,7 +202,7 @@ const poll = 2 * time.Millisecond
 // awaitPods waits until the cache of pods has reached a version.
 func (w *world) awaitPods(ctx context.Context, version string) error {
 	return await(ctx, func() error {
-		if has := w.podsVersion(); !isAtLeast(has, version) {
+		if has := w.podsVersion(); !shell.AtLeast(has, version) {
 			return &behindError{what: "pods", has: has, needs: version}
 		}
 		return nil
@@ -231,23 +231,9 @@ func (e *behindError) Error() string {
 	return fmt.Sprintf("vicinity-controller has not seen all recent changes of %s yet: it is at version %q and needs %q", e.what, e.has, e.needs)
 }
 
-// isAtLeast reports whether a version equals another one or is later. Any version is later than none.
-func isAtLeast(version, than string) bool {
-	if than == "" {
-		return true
-	}
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err == nil && order >= 0
-}
-
-func isVersion(text string) bool {
-	_, err := resourceversion.CompareResourceVersion(text, text)
-	return err == nil
-}
-
 // later returns the later of two versions. Either may be empty.
 func later(a, b string) string {
-	if a == "" || b != "" && isAtLeast(b, a) {
+	if a == "" || b != "" && shell.AtLeast(b, a) {
 		return b
 	}
 	return a

@@ -1,12 +1,15 @@
 package shell
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +27,28 @@ func (t *Trust) Renew(now time.Time) { t.at = now }
 
 // Left returns how long the last write still counts.
 func (t Trust) Left(now time.Time) time.Duration { return max(0, t.at.Add(TrustFor).Sub(now)) }
+
+// AtLeast reports whether a version equals another one or is later. Any version is later than none.
+func AtLeast(version, than string) bool {
+	if than == "" {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order >= 0
+}
+
+// HasReached reports whether the API server has reached a version of pods. It has not if the version is meaningless, as in a status that
+// was copied from another cluster or edited.
+func HasReached(ctx context.Context, live client.Reader, namespace, version string) (bool, error) {
+	if _, err := resourceversion.CompareResourceVersion(version, version); err != nil {
+		return false, nil
+	}
+	var page corev1.PodList
+	if err := live.List(ctx, &page, client.InNamespace(namespace), client.Limit(1)); err != nil {
+		return false, fmt.Errorf("reading the version of pods: %w", err)
+	}
+	return AtLeast(page.ResourceVersion, version), nil
+}
 
 // Behind reports whether a cached object is older than a write that made the given resource version.
 func Behind(object client.Object, written string) bool {

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
@@ -47,28 +46,11 @@ type view struct {
 // isSeen reports whether the cache has reached the version of pods in the status.
 func (r *reconciler) isSeen(ctx context.Context, d *v1alpha1.DomainRollout) (bool, error) {
 	needs := d.Status.PodsObserved
-	if isAtLeast(r.pods.LastStoreSyncResourceVersion(), needs) {
+	if shell.AtLeast(r.pods.LastStoreSyncResourceVersion(), needs) {
 		return true, nil
 	}
-	if _, err := resourceversion.CompareResourceVersion(needs, needs); err != nil {
-		return true, nil // not a version: a person has edited it
-	}
-	// A version that the API server has not reached is meaningless: it comes from another cluster, or etcd was restored.
-	var page corev1.PodList
-	if err := r.live.List(ctx, &page, client.InNamespace(d.Namespace), client.Limit(1)); err != nil {
-		return false, fmt.Errorf("reading the version of pods: %w", err)
-	}
-	order, err := resourceversion.CompareResourceVersion(page.ResourceVersion, needs)
-	return err == nil && order < 0, nil
-}
-
-// isAtLeast reports whether a version equals another one or is later. Any version is later than none.
-func isAtLeast(version, than string) bool {
-	if than == "" {
-		return true
-	}
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err == nil && order >= 0
+	reached, err := shell.HasReached(ctx, r.live, d.Namespace, needs)
+	return err == nil && !reached, err
 }
 
 // read returns the input of the next step, without refusals and the query.
