@@ -1,7 +1,6 @@
 package reservation
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -10,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -71,19 +69,6 @@ func trim(m *metav1.ObjectMeta, t *corev1.PodTemplateSpec) {
 		kept.Affinity = &corev1.Affinity{NodeAffinity: affinity.NodeAffinity}
 	}
 	t.ObjectMeta, t.Spec = metav1.ObjectMeta{Labels: t.Labels}, kept
-}
-
-// informerOf returns the informer of a manager's cache for a kind.
-func informerOf(ctx context.Context, informers cache.Informers, object client.Object) (toolscache.SharedIndexInformer, error) {
-	found, err := informers.GetInformer(ctx, object, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, fmt.Errorf("watching %T: %w", object, err)
-	}
-	informer, ok := found.(toolscache.SharedIndexInformer)
-	if !ok {
-		return nil, fmt.Errorf("watching %T: the cache has no store of its own for it", object)
-	}
-	return informer, nil
 }
 
 // Synced is a readiness check. It fails until all caches have their first list, and while the clock is off.

@@ -282,11 +282,9 @@ func (l *Ledger) Undo(ctx context.Context, pod types.NamespacedName, uid types.U
 
 // holding lists the budgets of a namespace with a reservation of a pod, by the cache and by this process's last writes.
 func (l *Ledger) holding(namespace string, pod types.UID) (found []types.NamespacedName) {
-	for _, object := range inNamespace(l.world.budgets, namespace) {
-		if budget, ok := object.(*v1alpha1.TopologyDisruptionBudget); ok {
-			if _, listed := reservationOf(l.newestKnown(budget), pod); listed {
-				found = append(found, client.ObjectKeyFromObject(budget))
-			}
+	for _, budget := range ofType[*v1alpha1.TopologyDisruptionBudget](inNamespace(l.world.budgets, namespace)) {
+		if _, listed := reservationOf(l.newestKnown(budget), pod); listed {
+			found = append(found, client.ObjectKeyFromObject(budget))
 		}
 	}
 	return found

@@ -104,12 +104,10 @@ func (m *Metrics) wrote(err error) {
 
 // reserved counts the active reservations.
 func (w *world) reserved(now time.Time) (held int) {
-	for _, object := range w.budgets.List() {
-		if budget, ok := object.(*v1alpha1.TopologyDisruptionBudget); ok {
-			for _, r := range budget.Status.Reservations {
-				if now.Before(r.Expires.Time) {
-					held++
-				}
+	for _, budget := range ofType[*v1alpha1.TopologyDisruptionBudget](w.budgets.List()) {
+		for _, r := range budget.Status.Reservations {
+			if now.Before(r.Expires.Time) {
+				held++
 			}
 		}
 	}

@@ -29,13 +29,7 @@ type denial struct {
 
 // gateOf returns the gate of a pod, nil without one, or why the gate is closed.
 func (w *world) gateOf(pod *corev1.Pod) (*gate, *denial) {
-	var pdbs []*policyv1.PodDisruptionBudget
-	for _, object := range inNamespace(w.pdbs, pod.Namespace) {
-		if pdb, ok := object.(*policyv1.PodDisruptionBudget); ok {
-			pdbs = append(pdbs, pdb)
-		}
-	}
-	return gateAmong(pod, pdbs)
+	return gateAmong(pod, ofType[*policyv1.PodDisruptionBudget](inNamespace(w.pdbs, pod.Namespace)))
 }
 
 // RefusedByPDB says why PodDisruptionBudgets refuse the eviction of a pod. It is empty if they do not.

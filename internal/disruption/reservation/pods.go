@@ -66,11 +66,11 @@ func isUnindexed(key string) bool {
 func (w *world) podsOf(budget *v1alpha1.TopologyDisruptionBudget, workloads []coverage.Workload) []*corev1.Pod {
 	pair, found := w.selectors.pair(budget)
 	if !found {
-		return podsIn(inNamespace(w.pods, budget.Namespace))
+		return ofType[*corev1.Pod](inNamespace(w.pods, budget.Namespace))
 	}
-	pods := podsIn(byIndex(w.pods, indexLabel, labelKey(budget.Namespace, pair)))
+	pods := ofType[*corev1.Pod](byIndex(w.pods, indexLabel, labelKey(budget.Namespace, pair)))
 	for owner := range controllersOf(coverage.Selector(budget), pods, workloads) {
-		for _, other := range podsIn(byIndex(w.pods, indexController, string(owner))) {
+		for _, other := range ofType[*corev1.Pod](byIndex(w.pods, indexController, string(owner))) {
 			// Pods with the label are already listed, as of that moment.
 			if value, has := other.Labels[pair.key]; (!has || value != pair.value) && other.Namespace == budget.Namespace {
 				pods = append(pods, other)
@@ -108,16 +108,6 @@ func controllersOf(selector labels.Selector, pods []*corev1.Pod, workloads []cov
 		}
 	}
 	return controllers
-}
-
-func podsIn(objects []any) []*corev1.Pod {
-	pods := make([]*corev1.Pod, 0, len(objects))
-	for _, object := range objects {
-		if pod, ok := object.(*corev1.Pod); ok {
-			pods = append(pods, pod)
-		}
-	}
-	return pods
 }
 
 func inNamespace(store toolscache.Indexer, namespace string) []any {

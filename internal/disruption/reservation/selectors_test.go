@@ -58,7 +58,7 @@ func TestPodsOfABudgetAreEnough(t *testing.T) {
 			rt.Fatal(err)
 		}
 		all := got
-		all.Pods = podsIn(inNamespace(r.world.pods, shop))
+		all.Pods = ofType[*corev1.Pod](inNamespace(r.world.pods, shop))
 		if few, many := coverage.StateOf(got), coverage.StateOf(all); !reflect.DeepEqual(few, many) {
 			rt.Fatalf("with the pods of the index the state is\n%+v, with all it is\n%+v", few, many)
 		}

@@ -2,6 +2,7 @@ package reservation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -50,64 +52,67 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lo
 		selectors: newSelectors(), scales: scales, lost: lost,
 		departures: newExpiring[types.UID, string](clock.RealClock{}, departureTime),
 	}
-	watch := func(object client.Object, handler toolscache.ResourceEventHandler, indexers toolscache.Indexers) (toolscache.Indexer, error) {
-		informer, err := informerOf(ctx, mgr.GetCache(), object)
+	var nodes toolscache.Indexer
+	kinds := workloadKinds()
+	workloads := make([]toolscache.Indexer, len(kinds))
+	watches := []watch{
+		{&w.budgets, &v1alpha1.TopologyDisruptionBudget{}, w.budgetHandler(), nil},
+		{&w.pods, &corev1.Pod{}, w.podHandler(), podIndexers()},
+		{&w.pdbs, &policyv1.PodDisruptionBudget{}, nil, nil},
+		{&w.shifts, &v1alpha1.ZoneShift{}, nil, nil},
+		{&nodes, &corev1.Node{}, forgetOnChange(&w.nodes, coverage.SameNode), nil},
+	}
+	for i, kind := range kinds {
+		watches = append(watches, watch{&workloads[i], kind, forgetOnChange(&w.workloads, coverage.SameWorkload[client.Object]), nil})
+	}
+	for _, one := range watches {
+		done, err := one.begin(ctx, mgr.GetCache())
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("watching %T: %w", one.object, err)
 		}
-		if indexers != nil {
-			if err := informer.AddIndexers(indexers); err != nil {
-				return nil, fmt.Errorf("indexing %T: %w", object, err)
-			}
-		}
-		done := informer.HasSynced
-		if handler != nil {
-			registered, err := informer.AddEventHandler(handler)
-			if err != nil {
-				return nil, fmt.Errorf("watching %T: %w", object, err)
-			}
-			done = registered.HasSynced
-		}
-		w.synced = append(w.synced, syncing{fmt.Sprintf("%T", object), done})
-		return informer.GetIndexer(), nil
-	}
-	var err error
-	if w.budgets, err = watch(&v1alpha1.TopologyDisruptionBudget{}, w.budgetHandler(), nil); err != nil {
-		return nil, err
-	}
-	if w.pods, err = watch(&corev1.Pod{}, w.podHandler(), podIndexers()); err != nil {
-		return nil, err
-	}
-	if w.pdbs, err = watch(&policyv1.PodDisruptionBudget{}, nil, nil); err != nil {
-		return nil, err
-	}
-	if w.shifts, err = watch(&v1alpha1.ZoneShift{}, nil, nil); err != nil {
-		return nil, err
-	}
-	nodes, err := watch(&corev1.Node{}, forgetOnChange(&w.nodes, coverage.SameNode), nil)
-	if err != nil {
-		return nil, err
+		w.synced = append(w.synced, syncing{fmt.Sprintf("%T", one.object), done})
 	}
 	w.nodes.gather = func(string) map[string]*corev1.Node {
-		all := nodes.List()
-		byName := make(map[string]*corev1.Node, len(all))
-		for _, object := range all {
-			if node, ok := object.(*corev1.Node); ok {
-				byName[node.Name] = node
-			}
+		byName := map[string]*corev1.Node{}
+		for _, node := range ofType[*corev1.Node](nodes.List()) {
+			byName[node.Name] = node
 		}
 		return byName
 	}
-	var workloads []toolscache.Indexer
-	for _, kind := range workloadKinds() {
-		store, err := watch(kind, forgetOnChange(&w.workloads, coverage.SameWorkload[client.Object]), nil)
-		if err != nil {
-			return nil, err
-		}
-		workloads = append(workloads, store)
-	}
 	w.workloads.gather = func(namespace string) []coverage.Workload { return workloadsOf(workloads, namespace) }
 	return w, nil
+}
+
+// watch puts the store of a kind into a variable. The handler and the indexers may be nil.
+type watch struct {
+	store    *toolscache.Indexer
+	object   client.Object
+	handler  toolscache.ResourceEventHandler
+	indexers toolscache.Indexers
+}
+
+// begin returns a function that reports whether the first list is there.
+func (w watch) begin(ctx context.Context, informers cache.Informers) (synced func() bool, err error) {
+	found, err := informers.GetInformer(ctx, w.object, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	informer, ok := found.(toolscache.SharedIndexInformer)
+	if !ok {
+		return nil, errors.New("the cache has no store of its own for it")
+	}
+	if err := informer.AddIndexers(w.indexers); err != nil {
+		return nil, err
+	}
+	*w.store = informer.GetIndexer()
+	if w.handler == nil {
+		return informer.HasSynced, nil
+	}
+	registered, err := informer.AddEventHandler(w.handler)
+	if err != nil {
+		return nil, err
+	}
+	return registered.HasSynced, nil
 }
 
 // deleted unwraps the tombstone of an object whose deletion the watch missed.
@@ -130,11 +135,12 @@ func workloadsOf(stores []toolscache.Indexer, namespace string) []coverage.Workl
 	return found
 }
 
-func shiftsOf(store toolscache.Store) []*v1alpha1.ZoneShift {
-	var found []*v1alpha1.ZoneShift
-	for _, object := range store.List() {
-		if zs, ok := object.(*v1alpha1.ZoneShift); ok {
-			found = append(found, zs)
+// ofType returns the objects of a type.
+func ofType[T any](objects []any) []T {
+	found := make([]T, 0, len(objects))
+	for _, object := range objects {
+		if o, ok := object.(T); ok {
+			found = append(found, o)
 		}
 	}
 	return found
@@ -157,7 +163,7 @@ func (w *world) pod(key types.NamespacedName) *corev1.Pod {
 // of returns the world of a budget. It reads the pods last, after the slow requests.
 func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	found := coverage.World{
-		Budget: budget, Nodes: w.nodes.get(metav1.NamespaceNone), Workloads: w.workloads.get(budget.Namespace), Shifts: shiftsOf(w.shifts),
+		Budget: budget, Nodes: w.nodes.get(metav1.NamespaceNone), Workloads: w.workloads.get(budget.Namespace), Shifts: ofType[*v1alpha1.ZoneShift](w.shifts.List()),
 	}
 	found.Pods = w.podsOf(budget, found.Workloads)
 	missing := coverage.OwnerRefs(found)
