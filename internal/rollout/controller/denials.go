@@ -198,13 +198,14 @@ func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.T
 		n.isDenied.Store(false)
 		return nil
 	}
-	known, err := r.knownBudgets(ctx, v)
-	if err != nil {
-		return err
+	var pdbs policyv1.PodDisruptionBudgetList
+	if err := r.client.List(ctx, &pdbs, client.InNamespace(v.object.GetNamespace())); err != nil {
+		return fmt.Errorf("reading the PodDisruptionBudgets of %s: %w", v.object.GetNamespace(), err)
 	}
+	known := shell.Pointers(pdbs.Items)
 	for _, d := range n.domains {
 		if pod := v.pods[d.uid]; pod != nil && !d.explained && now.Before(d.until) {
-			d.explained = !known.admit(ctx, pod)
+			d.explained = !r.isAdmittedBy(ctx, known, pod)
 		}
 	}
 	replacements := map[string]*v1alpha1.RolloutReplacement{} // by slot
@@ -235,7 +236,7 @@ func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.T
 			continue
 		}
 		if d != nil && d.explained && now.Before(refusal.Until) && tries < maxTries {
-			if tries++; known.admit(ctx, v.pods[p.UID]) {
+			if tries++; r.isAdmittedBy(ctx, known, v.pods[p.UID]) {
 				refusal.Until = now
 			}
 		}
@@ -244,32 +245,14 @@ func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.T
 	return nil
 }
 
-// knownBudgets returns the cached budgets of a namespace.
-type knownBudgets struct {
-	pdbs []*policyv1.PodDisruptionBudget
-	tdbs budgets
-}
-
-func (r *reconciler) knownBudgets(ctx context.Context, v *view) (knownBudgets, error) {
-	known := knownBudgets{tdbs: r.options.Budgets}
-	var list policyv1.PodDisruptionBudgetList
-	if err := r.client.List(ctx, &list, client.InNamespace(v.object.GetNamespace())); err != nil {
-		return known, fmt.Errorf("reading the PodDisruptionBudgets of %s: %w", v.object.GetNamespace(), err)
-	}
-	for i := range list.Items {
-		known.pdbs = append(known.pdbs, &list.Items[i])
-	}
-	return known, nil
-}
-
-// admit asks the budgets about the eviction of a pod without requesting it.
-func (k knownBudgets) admit(ctx context.Context, pod *corev1.Pod) bool {
-	if reservation.RefusedByPDB(pod, k.pdbs) != "" {
+// isAdmittedBy asks cached budgets about the eviction of a pod without requesting it.
+func (r *reconciler) isAdmittedBy(ctx context.Context, pdbs []*policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
+	if reservation.RefusedByPDB(pod, pdbs) != "" {
 		return false
 	}
-	if k.tdbs == nil {
+	if r.options.Budgets == nil {
 		return true
 	}
-	answer, err := k.tdbs.Admit(ctx, reservation.Request{Pod: pod, Holder: requesterName, DryRun: true})
+	answer, err := r.options.Budgets.Admit(ctx, reservation.Request{Pod: pod, Holder: requesterName, DryRun: true})
 	return err == nil && answer.Allowed()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	utilwait "k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -38,7 +39,7 @@ func AddRelease(mgr manager.Manager) error {
 // Start implements manager.Runnable. Only the leader runs it.
 func (g *gates) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx)
-	for {
+	utilwait.UntilWithContext(ctx, func(ctx context.Context) {
 		released, err := g.release(ctx)
 		if released > 0 {
 			logger.Info("Released pods from their scheduling gate, because rollouts are off", "count", released)
@@ -46,12 +47,8 @@ func (g *gates) Start(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			logger.Error(err, "Cannot release pods from their scheduling gate, although rollouts are off")
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(gatesPause):
-		}
-	}
+	}, gatesPause)
+	return nil
 }
 
 // loggedFailures limits the pods of an error.

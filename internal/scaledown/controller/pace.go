@@ -62,7 +62,7 @@ func AddPacing(ctx context.Context, mgr manager.Manager, asks *pacing.Pacer, opt
 	b := builder.TypedControllerManagedBy[workload](mgr).
 		Named("pacing").
 		Watches(&corev1.Pod{}, shell.OnEvent(r.podChanged, nil)).
-		Watches(&v1alpha1.TopologyDisruptionBudget{}, shell.OnEvent(r.budgetChanged, nil)).
+		Watches(&v1alpha1.TopologyDisruptionBudget{}, shell.OnEvent(wakeNoted(r.notes, paceGatherTime), nil)).
 		WithOptions(controller.TypedOptions[workload]{MaxConcurrentReconciles: options.Workers})
 	for _, kind := range pacing.Kinds() {
 		b = b.Watches(kind.New(), shell.OnEvent(func(_ context.Context, object client.Object, q queue) {
@@ -81,14 +81,6 @@ func AddPacing(ctx context.Context, mgr manager.Manager, asks *pacing.Pacer, opt
 func (r *stepper) podChanged(ctx context.Context, pod client.Object, q queue) {
 	if w, found := r.ofPod(ctx, pod); found {
 		q.AddAfter(w, paceGatherTime)
-	}
-}
-
-func (r *stepper) budgetChanged(_ context.Context, budget client.Object, q queue) {
-	for _, w := range r.notes.Keys() {
-		if w.Namespace == budget.GetNamespace() {
-			q.AddAfter(w, paceGatherTime)
-		}
 	}
 }
 

@@ -41,7 +41,7 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		WatchesMetadata(&corev1.Namespace{}, shell.OnChange(r.namespaceChanged, shell.SameAnnotations)).
 		WithOptions(controller.TypedOptions[workload]{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
 	if r.options.Budgets {
-		b = b.Watches(&v1alpha1.TopologyDisruptionBudget{}, shell.OnEvent(r.budgetChanged, nil))
+		b = b.Watches(&v1alpha1.TopologyDisruptionBudget{}, shell.OnEvent(wakeNoted(r.notes, gatherTime), nil))
 	}
 	return b.Complete(r)
 }
@@ -98,11 +98,13 @@ func (r *reconciler) namespaceChanged(ctx context.Context, namespace client.Obje
 	}
 }
 
-// budgetChanged follows the allowance of budgets.
-func (r *reconciler) budgetChanged(_ context.Context, budget client.Object, q queue) {
-	for _, w := range r.notes.Keys() {
-		if w.Namespace == budget.GetNamespace() {
-			q.AddAfter(w, gatherTime)
+// wakeNoted wakes the workloads with notes in the namespace of an object.
+func wakeNoted[V any](notes *shell.Notes[workload, V], after time.Duration) shell.Wake[workload] {
+	return func(_ context.Context, object client.Object, q queue) {
+		for _, w := range notes.Keys() {
+			if w.Namespace == object.GetNamespace() {
+				q.AddAfter(w, after)
+			}
 		}
 	}
 }
