@@ -23,8 +23,7 @@ func (c *Cluster) cuts() (fabric.Cuts, error) {
 }
 
 func isCutOff(node shape.Node, cuts fabric.Cuts) bool {
-	reach, cut := cuts.Zones[node.Zone]
-	return cut && reach == fabric.Everything || slices.Contains(cuts.Nodes, node.Name)
+	return slices.Contains(cuts.Zones, node.Zone) || slices.Contains(cuts.Nodes, node.Name)
 }
 
 // waitUnlessCutOff waits until the nodes are ready. It ignores nodes that are cut off.

@@ -193,7 +193,7 @@ func (c *Cluster) nodeStatus(ctx context.Context, status *Status) error {
 			Address: s.NodeAddrs(node)[0].String(),
 		}
 		state := []string{cmp.Or(states[node.Name], "Unknown")}
-		if _, cut := cuts.Zones[node.Zone]; cut {
+		if slices.Contains(cuts.Zones, node.Zone) {
 			state = append(state, "CutOff")
 		}
 		if slices.Contains(cuts.Nodes, node.Name) {

@@ -8,14 +8,10 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// CutZone cuts a zone off from all others; Everything includes the control plane.
-func (c *Cluster) CutZone(ctx context.Context, name string, everything bool) error {
-	reach := fabric.OtherZones
-	if everything {
-		reach = fabric.Everything
-	}
+// CutZone cuts a zone off from all others and from the control plane.
+func (c *Cluster) CutZone(ctx context.Context, name string) error {
 	return c.changeZone(ctx, name, func(shape.Zone) error {
-		return c.changeCuts(func(network *fabric.Fabric) error { return network.CutZone(name, reach) })
+		return c.changeCuts(func(network *fabric.Fabric) error { return network.CutZone(name) })
 	})
 }
 

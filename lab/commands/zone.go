@@ -23,7 +23,7 @@ too. Traffic inside the zone goes on.`,
 	}
 	cmd.AddCommand(labVerb{
 		name: "cut", short: "Cut a zone off from all others", what: "zone", done: "cut off",
-		do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.CutZone(ctx, name, true) },
+		do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.CutZone(ctx, name) },
 	}.command(s, f), labVerb{
 		name: "heal", short: "Join a zone that was cut off, and wait until its nodes are ready", what: "zone", done: "healed",
 		do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.HealZone(ctx, name) },

@@ -1,7 +1,6 @@
 package fabric
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -29,34 +28,18 @@ func (f *Fabric) setNodeCut(name string, cut bool) error {
 	return nil
 }
 
-// Reach says what a zone is cut off from.
-type Reach int
-
-// The values of Reach.
-const (
-	// OtherZones leaves the zone connected to the control plane, which is in no zone.
-	OtherZones Reach = iota
-	// Everything cuts the zone off from the control plane too.
-	Everything
-)
-
-// CutZone cuts a zone off from others. It replaces an earlier cut of the zone.
-func (f *Fabric) CutZone(zone string, reach Reach) error {
-	return f.setZoneCut(zone, true, reach == Everything)
-}
+// CutZone cuts a zone off from all others and from the control plane.
+func (f *Fabric) CutZone(zone string) error { return f.setZoneCut(zone, true) }
 
 // HealZone reverts CutZone. Nodes that CutNode cut off stay cut off.
-func (f *Fabric) HealZone(zone string) error { return f.setZoneCut(zone, false, false) }
+func (f *Fabric) HealZone(zone string) error { return f.setZoneCut(zone, false) }
 
-func (f *Fabric) setZoneCut(zone string, cut, control bool) error {
+func (f *Fabric) setZoneCut(zone string, cut bool) error {
 	if _, ok := f.shape.Zone(zone); !ok {
 		return fmt.Errorf("zone %q: lab %q has no zone of this name", zone, f.shape.Name)
 	}
 	err := f.inRules(func(conn *nftables.Conn, r rules) error {
-		return errors.Join(
-			setElement(conn, r.cutZones, zoneKey(zone), cut),
-			setElement(conn, r.cutControl, zoneKey(zone), control),
-		)
+		return setElement(conn, r.cutZones, zoneKey(zone), cut)
 	})
 	if err != nil {
 		return fmt.Errorf("%s zone %q: %w", cutVerb(cut), zone, err)
@@ -78,43 +61,31 @@ func cutVerb(cut bool) string {
 	return "healing"
 }
 
-// Cuts are the nodes and zones that are cut off.
-type Cuts struct {
-	// Nodes are cut off by CutNode. They have the order of the shape.
-	Nodes []string
-	// Zones are cut off by CutZone.
-	Zones map[string]Reach
-}
+// Cuts are the nodes and zones that CutNode and CutZone cut off, in the order of the shape.
+type Cuts struct{ Nodes, Zones []string }
 
 // Cuts returns the nodes and zones that are cut off.
 func (f *Fabric) Cuts() (Cuts, error) {
-	var cutNodes, cutZones, cutControl []nftables.SetElement
+	var cutNodes, cutZones []nftables.SetElement
 	err := f.inRules(func(conn *nftables.Conn, r rules) (err error) {
 		if cutNodes, err = conn.GetSetElements(r.cutNodes); err != nil {
 			return err
 		}
-		if cutZones, err = conn.GetSetElements(r.cutZones); err != nil {
-			return err
-		}
-		cutControl, err = conn.GetSetElements(r.cutControl)
+		cutZones, err = conn.GetSetElements(r.cutZones)
 		return err
 	})
 	if err != nil {
 		return Cuts{}, fmt.Errorf("reading the cuts: %w", err)
 	}
-	cuts := Cuts{Zones: map[string]Reach{}}
+	var cuts Cuts
 	for _, node := range f.shape.Nodes() {
 		if hasElement(cutNodes, linkKey(node)) {
 			cuts.Nodes = append(cuts.Nodes, node.Name)
 		}
 	}
 	for _, zone := range f.shape.Zones {
-		if !hasElement(cutZones, zoneKey(zone.Name)) {
-			continue
-		}
-		cuts.Zones[zone.Name] = OtherZones
-		if hasElement(cutControl, zoneKey(zone.Name)) {
-			cuts.Zones[zone.Name] = Everything
+		if hasElement(cutZones, zoneKey(zone.Name)) {
+			cuts.Zones = append(cuts.Zones, zone.Name)
 		}
 	}
 	return cuts, nil

@@ -190,7 +190,7 @@ func TestNodesAndPodsReachEachOther(t *testing.T) {
 	}
 	const nothing = "none"
 	check(nothing)
-	if err := f.CutZone("zone-c", fabric.Everything); err != nil {
+	if err := f.CutZone("zone-c"); err != nil {
 		t.Fatal(err)
 	}
 	check("zone-c")

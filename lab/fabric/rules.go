@@ -20,7 +20,6 @@ import (
 //		set same { type mark . mark }                                   # each zone with itself
 //		set cut-nodes { type ifname }
 //		set cut-zones { type mark }
-//		set cut-control-plane { type mark }
 //		set traffic { type mark . mark; flags dynamic; counter }
 //		chain forward {
 //			type filter hook forward priority filter
@@ -34,13 +33,13 @@ import (
 //			type filter hook input priority filter
 //			icmpv6 type 133-137 accept                              # neighbour discovery
 //			iifname @cut-nodes drop
-//			FROM @cut-control-plane drop
+//			FROM @cut-zones drop
 //		}
 //		chain output {
 //			type filter hook output priority filter
 //			icmpv6 type 133-137 accept                              # neighbour discovery
 //			oifname @cut-nodes drop
-//			TO @cut-control-plane drop
+//			TO @cut-zones drop
 //		}
 //	}
 //
@@ -60,7 +59,7 @@ const (
 type rules struct {
 	table *nftables.Table
 
-	zones, same, cutNodes, cutZones, cutControl, traffic *nftables.Set
+	zones, same, cutNodes, cutZones, traffic *nftables.Set
 }
 
 func newRules() rules {
@@ -70,13 +69,12 @@ func newRules() rules {
 		return &nftables.Set{Table: &own, Name: name, KeyType: key, KeyByteOrder: binaryutil.NativeEndian}
 	}
 	r := rules{
-		table:      &own,
-		zones:      set("zones", nftables.TypeIFName),
-		same:       set("same", pair),
-		cutNodes:   set("cut-nodes", nftables.TypeIFName),
-		cutZones:   set("cut-zones", nftables.TypeMark),
-		cutControl: set("cut-control-plane", nftables.TypeMark),
-		traffic:    set("traffic", pair),
+		table:    &own,
+		zones:    set("zones", nftables.TypeIFName),
+		same:     set("same", pair),
+		cutNodes: set("cut-nodes", nftables.TypeIFName),
+		cutZones: set("cut-zones", nftables.TypeMark),
+		traffic:  set("traffic", pair),
 	}
 	r.zones.IsMap, r.zones.DataType = true, nftables.TypeMark
 	r.same.Concatenation, r.traffic.Concatenation = true, true
@@ -111,7 +109,7 @@ func (f *Fabric) makeRules() error { return f.inRules(addRules) }
 
 func addRules(conn *nftables.Conn, r rules) error {
 	conn.AddTable(r.table)
-	for _, set := range []*nftables.Set{r.zones, r.same, r.cutNodes, r.cutZones, r.cutControl, r.traffic} {
+	for _, set := range []*nftables.Set{r.zones, r.same, r.cutNodes, r.cutZones, r.traffic} {
 		if err := conn.AddSet(set, nil); err != nil {
 			return fmt.Errorf("making the set %s: %w", set.Name, err)
 		}
@@ -147,12 +145,12 @@ func addRules(conn *nftables.Conn, r rules) error {
 	chain("input", nftables.ChainHookInput,
 		neighbours,
 		fromCut,
-		rule(from, inSet(r.cutControl, fromRegister), drop()),
+		rule(from, inSet(r.cutZones, fromRegister), drop()),
 	)
 	chain("output", nftables.ChainHookOutput,
 		neighbours,
 		toCut,
-		rule(to, inSet(r.cutControl, toRegister), drop()),
+		rule(to, inSet(r.cutZones, toRegister), drop()),
 	)
 	return nil
 }

@@ -194,7 +194,7 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 	for _, node := range f.Nodes(lost) {
 		check(s.cluster.StopNode(ctx, node))
 	}
-	check(s.cluster.CutZone(ctx, lost, true))
+	check(s.cluster.CutZone(ctx, lost))
 	message := ""
 	check(kube.Wait(ctx, "evictions elsewhere to be refused", func(ctx context.Context) (string, error) {
 		refused := f.Evict(ctx, elsewhere[0].Name, dry)

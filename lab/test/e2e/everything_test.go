@@ -197,7 +197,7 @@ func (d *daily) loseZone(ctx context.Context, zone string) (err error) {
 	others := slices.DeleteFunc(d.Zones(), func(name string) bool { return name == zone })
 	err = d.under(ctx, others, func(ctx context.Context) (err error) {
 		defer undo(&err, func() error { return d.cluster.HealZone(context.WithoutCancel(ctx), zone) })
-		if err := d.cluster.CutZone(ctx, zone, true); err != nil {
+		if err := d.cluster.CutZone(ctx, zone); err != nil {
 			return err
 		}
 		select {
