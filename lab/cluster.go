@@ -19,7 +19,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -253,12 +252,4 @@ func (c *Cluster) lock(ctx context.Context) (unlock func(), err error) {
 	}
 	c.setCurrent(found)
 	return unlock, nil
-}
-
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	return info.Main.Version
 }

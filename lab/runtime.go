@@ -30,7 +30,7 @@ func ServeRuntime(ctx context.Context, dir state.Dir) error {
 			log.Error("volumes cannot be provisioned", "error", err)
 		}
 	})
-	return cri.Run(ctx, cri.Options{State: dir})
+	return cri.Run(ctx, dir)
 }
 
 func serveStorage(ctx context.Context, dir state.Dir, log *slog.Logger) error {

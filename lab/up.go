@@ -48,7 +48,7 @@ func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 	}
 	for {
 		c := &Cluster{options: options, kubernetes: kubernetes}
-		c.setCurrent(state.Lab{Version: version(), Kubernetes: kubernetes, Created: time.Now().UTC(), Shape: s, Images: options.Images, NextIndex: s.NextIndex()})
+		c.setCurrent(state.Lab{Kubernetes: kubernetes, Created: time.Now().UTC(), Shape: s, Images: options.Images, NextIndex: s.NextIndex()})
 		err := c.tryUp(ctx)
 		if err == nil {
 			return c, nil

@@ -21,20 +21,13 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// Options configure an agent.
-type Options struct {
-	// State is the lab's state folder.
-	State state.Dir
-	// Log is the standard error by default.
-	Log *slog.Logger
-}
-
 type agent struct {
-	Options
+	// State is the lab's state folder.
+	State   state.Dir
+	Log     *slog.Logger
 	client  kubernetes.Interface
 	version string
 	fakes   *fakes
-	now     func() time.Time
 
 	mu    sync.Mutex
 	shape shape.Shape
@@ -43,19 +36,17 @@ type agent struct {
 }
 
 // Run stands in for the nodes of a lab that have no network, until the context ends.
-func Run(ctx context.Context, o Options) error {
-	if o.Log == nil {
-		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
-	lab, err := o.State.Load()
+func Run(ctx context.Context, d state.Dir) error {
+	lab, err := d.Load()
 	if err != nil {
 		return err
 	}
-	client, err := newClient(o.State)
+	client, err := newClient(d)
 	if err != nil {
 		return err
 	}
-	a := newAgent(o, client)
+	a := &agent{State: d, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), client: client, nodes: map[string]*node{}}
+	a.fakes = newFakes(a)
 	if a.version, err = a.serverVersion(ctx); err != nil {
 		return err
 	}
@@ -64,15 +55,9 @@ func Run(ctx context.Context, o Options) error {
 	for _, f := range []func(context.Context){a.renewLeases, a.watchPods, a.watchNodes, a.watchControl} {
 		work.Go(func() { f(ctx) })
 	}
-	o.State.Follow(ctx, a.Log, func(lab state.Lab) { a.setNodes(ctx, lab.Shape) })
+	d.Follow(ctx, a.Log, func(lab state.Lab) { a.setNodes(ctx, lab.Shape) })
 	work.Wait()
 	return nil
-}
-
-func newAgent(o Options, client kubernetes.Interface) *agent {
-	a := &agent{Options: o, client: client, now: time.Now, nodes: map[string]*node{}}
-	a.fakes = newFakes(a)
-	return a
 }
 
 // newClient returns a client without a rate limit: the API server has its own.
@@ -135,7 +120,6 @@ func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 		nodes = append(nodes, s.Nodes()...)
 	}
 	for _, n := range nodes {
-		n.Fake = true
 		want[n.Name] = n
 	}
 	stopped, err := StoppedNodes(a.State)

@@ -150,7 +150,7 @@ func (f *fakes) write(ctx context.Context, w fakeWork) {
 		err = f.agent.deletePod(short, w.pod)
 	} else {
 		pod := *w.pod
-		pod.Status = fakeStatus(w, f.agent.now())
+		pod.Status = fakeStatus(w, time.Now())
 		_, err = f.agent.client.CoreV1().Pods(pod.Namespace).UpdateStatus(short, &pod, metav1.UpdateOptions{})
 	}
 	// After a conflict, and for a deleted pod, the watch delivers the current state.

@@ -50,7 +50,7 @@ func (a *agent) renewLeases(ctx context.Context) {
 	defer close(due)
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	owed, last := 0.0, a.now()
+	owed, last := 0.0, time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -58,7 +58,7 @@ func (a *agent) renewLeases(ctx context.Context) {
 		case <-ticker.C:
 		}
 		// Use the clock: ticks are lost while all renewers are busy.
-		now := a.now()
+		now := time.Now()
 		a.leaseMu.Lock()
 		if n := len(a.ring); n > 0 {
 			owed = min(owed+float64(n)*float64(now.Sub(last))/float64(a.timing.LeaseRenewal.Duration), float64(n))
@@ -87,7 +87,7 @@ func (a *agent) renew(ctx context.Context, n *node) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
 	api := a.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
-	patch := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, a.now().UTC().Format(metav1.RFC3339Micro))
+	patch := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
 	_, err := api.Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = api.Create(ctx, a.newLease(n), metav1.CreateOptions{})
@@ -109,7 +109,7 @@ func (a *agent) newLease(n *node) *coordinationv1.Lease {
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity:       &n.Name,
 			LeaseDurationSeconds: &duration,
-			RenewTime:            &metav1.MicroTime{Time: a.now()},
+			RenewTime:            &metav1.MicroTime{Time: time.Now()},
 		},
 	}
 }

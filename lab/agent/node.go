@@ -48,7 +48,7 @@ func (n *node) join() {
 }
 
 func (n *node) register(ctx context.Context) error {
-	want, err := nodeObject(n.shape, n.Node, n.agent.version, n.agent.now())
+	want, err := nodeObject(n.shape, n.Node, n.agent.version, time.Now())
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (n *node) reportReady() {
 		defer cancel()
 		// The lease first: with a stale lease the status would be reverted at once.
 		n.agent.renew(ctx, n)
-		err := n.patchStatus(ctx, types.StrategicMergePatchType, corev1.NodeStatus{Conditions: nodeConditions(n.agent.now())})
+		err := n.patchStatus(ctx, types.StrategicMergePatchType, corev1.NodeStatus{Conditions: nodeConditions(time.Now())})
 		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 			n.agent.Log.Error("node status cannot be written", "node", n.Name, "error", err)
 		}

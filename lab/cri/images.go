@@ -3,7 +3,6 @@ package cri
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -24,15 +23,6 @@ type Images struct {
 	Others image.Map
 	// Store has the images that were loaded into the lab, by digest.
 	Store image.Store
-}
-
-// DefaultImages returns this program and the programs in its folder.
-func DefaultImages() (Images, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return Images{}, fmt.Errorf("finding this program: %w", err)
-	}
-	return Images{Program: program, Folder: filepath.Dir(program)}, nil
 }
 
 // Resolve returns the program of an image. A name with a digest never maps to a program of this

@@ -29,7 +29,7 @@ type kept struct {
 
 // testHost is a runtime whose processes are this program.
 func testHost() *host {
-	return &host{Options: Options{Self: []string{os.Args[0]}, Log: slog.Default()}}
+	return &host{Self: []string{os.Args[0]}, Log: slog.Default()}
 }
 
 func keepContainer(t *testing.T, spec containerSpec) *kept {
@@ -165,7 +165,7 @@ func TestContainerCapabilities(t *testing.T) {
 func specifiedMounts(t *testing.T, volumes ...*runtimeapi.Mount) []mount {
 	t.Helper()
 	s := shape.Default()
-	n := &node{Node: s.Nodes()[0], shape: s, runtime: &host{Options: Options{State: state.At(t.TempDir()), Images: Images{Program: "/bin/true"}}}}
+	n := &node{Node: s.Nodes()[0], shape: s, runtime: &host{State: state.At(t.TempDir()), Images: Images{Program: "/bin/true"}}}
 	pod := &sandbox{sandboxRecord: sandboxRecord{Config: &runtimeapi.PodSandboxConfig{}}, folder: t.TempDir()}
 	c := pod.newContainer(containerRecord{ID: "one", Config: &runtimeapi.ContainerConfig{Image: &runtimeapi.ImageSpec{Image: "lab/sleep"}, Mounts: volumes}})
 	if err := c.makeFolders(); err != nil {

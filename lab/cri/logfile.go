@@ -22,14 +22,13 @@ const (
 
 type logWriter struct {
 	path string
-	now  func() time.Time
 
 	mu   sync.Mutex
 	file *os.File
 }
 
 func openLog(path string) (*logWriter, error) {
-	w := &logWriter{path: path, now: time.Now}
+	w := &logWriter{path: path}
 	return w, w.open()
 }
 
@@ -76,7 +75,7 @@ func (s logStream) Write(text []byte) (int, error) {
 	if !bytes.HasSuffix(text, []byte("\n")) {
 		tag = "P"
 	}
-	line := fmt.Appendf(nil, "%s %s %s %s\n", s.now().UTC().Format(logTime), s.name, tag, bytes.TrimSuffix(text, []byte("\n")))
+	line := fmt.Appendf(nil, "%s %s %s %s\n", time.Now().UTC().Format(logTime), s.name, tag, bytes.TrimSuffix(text, []byte("\n")))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _ = s.file.Write(line)

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -29,7 +28,7 @@ type node struct {
 	shape.Node
 	runtime   *host
 	shape     shape.Shape
-	network   network
+	network   *fabric.Fabric
 	slots     fabric.Slots
 	streaming streaming.Server
 
@@ -38,11 +37,6 @@ type node struct {
 	mu         sync.Mutex
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-}
-
-type network interface {
-	AddPod(node, id string, addrs []netip.Addr) (path string, err error)
-	RemovePod(node, id string) error
 }
 
 // newNode returns the runtime of a node, with the containers that an earlier runtime started.

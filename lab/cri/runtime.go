@@ -2,9 +2,11 @@ package cri
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -14,38 +16,7 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// Options configure a runtime.
-type Options struct {
-	// State is the lab's state folder.
-	State state.Dir
-	// Images maps images to programs. The default is DefaultImages and the lab's images.
-	Images Images
-	// Self is the command to which the names of this package's own processes are appended. The default
-	// is "vicinity-lab internal".
-	Self []string
-	// Log is the standard error by default.
-	Log *slog.Logger
-}
-
-func (o *Options) complete(others image.Map) error {
-	if o.Images.Program == "" {
-		images, err := DefaultImages()
-		if err != nil {
-			return err
-		}
-		images.Others, images.Store = others, image.Store{Folder: o.State.Images()}
-		o.Images = images
-	}
-	if len(o.Self) == 0 {
-		o.Self = []string{o.Images.Program, "internal"}
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
-	return nil
-}
-
-// Arguments of Self.
+// Arguments of host.Self.
 const (
 	keepCommand   = "container"
 	becomeCommand = "become"
@@ -64,7 +35,12 @@ func (r *host) command(args ...string) *exec.Cmd {
 }
 
 type host struct {
-	Options
+	// State is the lab's state folder.
+	State  state.Dir
+	Images Images
+	// Self is the command to which the names of this package's own processes are appended.
+	Self   []string
+	Log    *slog.Logger
 	marker string
 	// starts limits how many containers start at the same time.
 	starts chan struct{}
@@ -74,19 +50,22 @@ type host struct {
 
 // Run serves the kubelets of a lab until the context ends. The containers continue to run, and
 // the next Run adopts them.
-func Run(ctx context.Context, o Options) error {
-	lab, err := o.State.Load()
+func Run(ctx context.Context, d state.Dir) error {
+	lab, err := d.Load()
 	if err != nil {
 		return err
 	}
-	if err := o.complete(lab.Images); err != nil {
-		return err
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
 	}
 	r := &host{
-		Options: o, marker: process.Marker(o.State),
+		State:  d,
+		Images: Images{Program: program, Folder: filepath.Dir(program), Others: lab.Images, Store: image.Store{Folder: d.Images()}},
+		Self:   []string{program, "internal"}, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), marker: process.Marker(d),
 		starts: make(chan struct{}, 8), nodes: map[string]*node{},
 	}
-	if err := os.MkdirAll(o.State.Nodes(), 0o700); err != nil {
+	if err := os.MkdirAll(d.Nodes(), 0o700); err != nil {
 		return err
 	}
 	if err := r.holdMounts(lab.Shape); err != nil {
@@ -94,7 +73,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	var work sync.WaitGroup
 	defer work.Wait()
-	o.State.Follow(ctx, r.Log, func(lab state.Lab) { r.setNodes(ctx, lab.Shape, &work) })
+	d.Follow(ctx, r.Log, func(lab state.Lab) { r.setNodes(ctx, lab.Shape, &work) })
 	return nil
 }
 

@@ -146,7 +146,7 @@ func (n *node) makeSandbox(s *sandbox) error {
 		if err := n.network.RemovePod(n.Name, s.uid()); err != nil {
 			return err
 		}
-		if _, err := n.network.AddPod(n.Name, s.uid(), s.Addresses); err != nil {
+		if err := n.network.AddPod(n.Name, s.uid(), s.Addresses); err != nil {
 			return err
 		}
 		if err := n.openPorts(s); err != nil {

@@ -226,21 +226,21 @@ func (f *Fabric) removeNode(node shape.Node) error {
 	return errors.Join(err, removeNamespace(f.nodeNamespace(node)))
 }
 
-// AddPod makes the network of a pod, and returns the path of its network namespace.
-func (f *Fabric) AddPod(nodeName, id string, addrs []netip.Addr) (path string, err error) {
+// AddPod makes the network of a pod.
+func (f *Fabric) AddPod(nodeName, id string, addrs []netip.Addr) error {
 	node, err := f.node(nodeName)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if id == "" || strings.ContainsFunc(id, func(r rune) bool { return !isIDRune(r) }) {
-		return "", fmt.Errorf("pod id %q: write letters, digits and dashes", id)
+		return fmt.Errorf("pod id %q: write letters, digits and dashes", id)
 	}
 	namespace := shape.PodNamespace(f.shape.Name, id)
 	if err := f.linkPod(node, namespace, id, addrs); err != nil {
 		err = fmt.Errorf("giving pod %s on node %q a network: %w", id, nodeName, err)
-		return "", errors.Join(err, f.RemovePod(nodeName, id))
+		return errors.Join(err, f.RemovePod(nodeName, id))
 	}
-	return shape.NamespacePath(namespace), nil
+	return nil
 }
 
 func isIDRune(r rune) bool {

@@ -110,7 +110,7 @@ func addPod(t *testing.T, f *fabric.Fabric, s shape.Shape, name string, number i
 	node, _ := s.Node(name)
 	id := fmt.Sprint("pod-", number)
 	p := place{id, node.Zone, shape.PodNamespace(s.Name, id), s.PodAddrs(node, number)}
-	if _, err := f.AddPod(name, id, p.addrs); err != nil {
+	if err := f.AddPod(name, id, p.addrs); err != nil {
 		t.Fatal(err)
 	}
 	return p

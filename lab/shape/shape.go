@@ -60,8 +60,6 @@ type Node struct {
 	Pods   int    `json:"pods,omitempty"`
 	// Labels are set in addition to the labels that the lab sets on every node.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Fake marks a node without network.
-	Fake bool `json:"-"`
 }
 
 // Proxy names the proxies that program Services on the nodes.
@@ -277,7 +275,7 @@ func (s Shape) FakeNodeList() []Node {
 	for i := range nodes {
 		zone := s.Zones[i%len(s.Zones)]
 		nodes[i] = zone.place(Node{
-			Name: fmt.Sprintf("fake-%d", i+1), Index: MaxIndex - i, Fake: true,
+			Name: fmt.Sprintf("fake-%d", i+1), Index: MaxIndex - i,
 			Labels: map[string]string{LabelFake: "true"},
 		})
 	}

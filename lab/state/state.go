@@ -30,8 +30,6 @@ var ErrNotFound = errors.New("there is no such lab")
 
 // Lab is the content of lab.json.
 type Lab struct {
-	// Version is the version of the program that made the lab.
-	Version string `json:"version"`
 	// Kubernetes is the program that runs the lab's components.
 	Kubernetes string      `json:"kubernetes,omitempty"`
 	Created    time.Time   `json:"created"`

@@ -28,7 +28,7 @@ func create(t *testing.T, root, name string) state.Dir {
 
 func lab() state.Lab {
 	return state.Lab{
-		Version: "v1", Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Shape: shape.Default(), Port: 1234, Up: true, NextIndex: 7,
+		Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Shape: shape.Default(), Port: 1234, Up: true, NextIndex: 7,
 	}
 }
 
