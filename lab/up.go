@@ -46,48 +46,24 @@ func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 	if err := checkPrerequisites(s, options); err != nil {
 		return nil, err
 	}
-	for {
-		c := &Cluster{options: options, kubernetes: kubernetes}
-		c.setCurrent(state.Lab{Kubernetes: kubernetes, Created: time.Now().UTC(), Shape: s, Images: options.Images, NextIndex: s.NextIndex()})
-		err := c.tryUp(ctx)
-		if err == nil {
-			return c, nil
-		}
-		if ctx.Err() != nil || !errors.Is(err, errPortTaken) {
-			return nil, err
-		}
-		fmt.Fprintf(options.Log, "another program took port %d; trying again with another one\n", c.current().Port)
-	}
-}
-
-// errPortTaken means that another program took the lab's port after it was chosen.
-var errPortTaken = errors.New("the lab's port is taken")
-
-func (c *Cluster) tryUp(ctx context.Context) error {
-	s := c.Shape()
-	dir, unlock, err := claim(ctx, s.Name, c.options)
+	c := &Cluster{options: options, kubernetes: kubernetes}
+	c.setCurrent(state.Lab{Kubernetes: kubernetes, Created: time.Now().UTC(), Shape: s, Images: options.Images, NextIndex: s.NextIndex()})
+	dir, unlock, err := claim(ctx, s.Name, options)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unlock()
 	c.dir = dir
 	limited, cancel := context.WithTimeout(ctx, upTime+time.Duration(s.FakeNodes)*upTimePerNode)
 	defer cancel()
 	err = c.bringUp(limited)
-	if err == nil {
-		return nil
+	switch {
+	case err == nil:
+		return c, nil
+	case options.Keep:
+		return nil, fmt.Errorf("%w; --keep keeps %s", err, dir.Path())
 	}
-	if c.options.Keep {
-		return fmt.Errorf("%w; --keep keeps %s", err, dir.Path())
-	}
-	if failed := remove(dir); failed != nil {
-		return errors.Join(err, failed)
-	}
-	// The lab has released the port: if it is in use, another program has it.
-	if port := c.current().Port; port != 0 && !controlplane.PortFree(context.WithoutCancel(ctx), port) {
-		return fmt.Errorf("%w: %w", errPortTaken, err)
-	}
-	return err
+	return nil, errors.Join(err, remove(dir))
 }
 
 // checkPrerequisites returns an error with a remedy if the machine lacks a prerequisite.

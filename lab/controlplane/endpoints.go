@@ -52,9 +52,6 @@ func FreePort(ctx context.Context, lab string, others ...int) (int, error) {
 	return 0, fmt.Errorf("finding %d free ports from %d to %d on 127.0.0.1: %w", Ports, firstPort, firstPort+Ports*slots-1, failed)
 }
 
-// PortFree reports whether Ports consecutive ports are free.
-func PortFree(ctx context.Context, first int) bool { return tryPorts(ctx, first) == nil }
-
 func tryPorts(ctx context.Context, first int) error {
 	for port := first; port < first+Ports; port++ {
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
