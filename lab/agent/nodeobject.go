@@ -52,7 +52,7 @@ func nodeObject(s shape.Shape, n shape.Node, version string, now time.Time) (*co
 
 func nodeResources(n shape.Node) (corev1.ResourceList, error) {
 	list := corev1.ResourceList{
-		corev1.ResourcePods:             *resource.NewQuantity(int64(n.Pods), resource.DecimalSI),
+		corev1.ResourcePods:             *resource.NewQuantity(shape.PodsPerNode, resource.DecimalSI),
 		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"),
 	}
 	for name, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: n.CPU, corev1.ResourceMemory: n.Memory} {

@@ -52,7 +52,7 @@ refused.`,
 			if err := errors.Join(f.validate(), f.installFlags.validate()); err != nil {
 				return err
 			}
-			wanted, err := shaped.shape(s, lf)
+			wanted, err := shaped.shape(lf)
 			if err != nil {
 				return err
 			}

@@ -103,8 +103,8 @@ func (f *labFlags) lab() (string, error) {
 // byFlag names the flag of a field in an error about the field of a shape, if there is one.
 func byFlag(err error, flags map[string]string) error {
 	var wrong *shape.FieldError
-	if errors.As(err, &wrong) && flags[wrong.Kind()] != "" {
-		return command.UsageErrorf("%s%s", flags[wrong.Kind()], wrong.Problem)
+	if errors.As(err, &wrong) && flags[wrong.Field] != "" {
+		return command.UsageErrorf("%s%s", flags[wrong.Field], wrong.Problem)
 	}
 	return err
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +20,6 @@ import (
 
 type shapeFlags struct {
 	shape.Options
-	file  string
 	flags *pflag.FlagSet
 }
 
@@ -35,14 +32,13 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.CPU, "cpu", nil, "CPU of a node: one `QUANTITY` for all zones, or a list (default 4)")
 	flags.StringSliceVar(&f.Memory, "memory", nil, "memory of a node: one `QUANTITY` for all zones, or a list (default 8Gi)")
 	flags.StringToStringVar(&f.NodeLabels, "node-labels", nil, "key=value `LIST` of labels of all nodes")
-	flags.StringVarP(&f.file, "file", "f", "", "read the whole shape from a YAML `FILE`, or - for standard input")
 	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "`PROXY` of the nodes: kube-proxy, vicinity (vicinity-proxy), both (vicinity-proxy for annotated Services), or none")
 	flags.StringVar(&f.DNS, "dns", "", "DNS `SERVER`: vicinity (vicinity-dns), coredns (without the plugin vicinity), or none (default vicinity, where pods can reach it)")
 	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for scale tests")
 	flags.BoolVar(&f.SingleStack, "single-stack", false, "leave out IPv6")
 	flags.BoolVar(&f.EvictionRequests, "eviction-requests", false, "serve the alpha API EvictionRequest (Kubernetes 1.37 and later)")
 	flags.BoolVar(&f.ControlPlaneOnly, "control-plane-only", false, "run the API with nodes and pods but without network; needs no root")
-	command.Share(flags, "Shape flags", "zones", "nodes-per-zone", "region", "cpu", "memory", "node-labels", "file", "dns",
+	command.Share(flags, "Shape flags", "zones", "nodes-per-zone", "region", "cpu", "memory", "node-labels", "dns",
 		"fake-nodes", "single-stack", "eviction-requests", "control-plane-only")
 	f.flags = flags
 	cmd.Flags().SortFlags = false
@@ -74,7 +70,7 @@ var fieldFlags = map[string]string{
 	"zones.nodes.labels": "--node-labels",
 }
 
-func (f *shapeFlags) shape(s command.Streams, named *labFlags) (shape.Shape, error) {
+func (f *shapeFlags) shape(named *labFlags) (shape.Shape, error) {
 	name, err := named.lab()
 	if err != nil {
 		return shape.Shape{}, err
@@ -83,29 +79,12 @@ func (f *shapeFlags) shape(s command.Streams, named *labFlags) (shape.Shape, err
 	if f.flags.Changed("zones") && len(f.Zones) == 0 {
 		return shape.Shape{}, command.UsageErrorf("--zones is empty; write names, such as a,b,c, or leave it out")
 	}
-	if f.file == "" {
-		wanted, err := shape.FromOptions(f.Options)
-		var wrong *shape.FieldError
-		if err != nil && !errors.As(err, &wrong) {
-			return shape.Shape{}, command.UsageErrorf("--%w", err) // the error begins with the option's name
-		}
-		return wanted, byFlag(err, fieldFlags)
+	wanted, err := shape.FromOptions(f.Options)
+	var wrong *shape.FieldError
+	if err != nil && !errors.As(err, &wrong) {
+		return shape.Shape{}, command.UsageErrorf("--%w", err) // the error begins with the option's name
 	}
-	if others := slices.DeleteFunc(f.given(), func(name string) bool { return name == "--file" }); len(others) > 0 {
-		return shape.Shape{}, command.UsageErrorf("%s and --file do not go together; the file says the whole shape", others[0])
-	}
-	text, err := readFile(s, f.file)
-	if err != nil {
-		return shape.Shape{}, err
-	}
-	wanted, err := shape.Read(strings.NewReader(text), name)
-	if err != nil {
-		return shape.Shape{}, fmt.Errorf("%s: %w", f.file, err)
-	}
-	if named.name != "" {
-		wanted.Name = name
-	}
-	return wanted, nil
+	return wanted, byFlag(err, fieldFlags)
 }
 
 func newLabUpCommand(s command.Streams, f *labFlags) *cobra.Command {
@@ -123,19 +102,6 @@ Up installs Vicinity by its chart if the program vicinity-controller is beside t
 from --release. "lab vicinity" changes the values later. Pods use vicinity-dns, if its program is
 beside this one; "lab dns" changes that later, unless the lab came up with --dns none.
 
-Flags give the shape of the lab, or a file, which also takes proxy, dns and timing:
-
-  zones:
-  - name: a
-    region: west
-    cpu: "8"
-    nodes: 3
-  - name: b
-    region: east
-    nodes:
-    - labels: {example.com/rack: r1}
-    - labels: {example.com/rack: r2}
-
 --images FILE maps other names of images, or patterns of names, to programs of this machine;
 the first match counts:
 
@@ -152,15 +118,14 @@ the first match counts:
 
 A container can change the files of root, which are a copy in memory.
 
-A stopped node is not ready after about 10 s, and its pods are evicted 30 s later. With the
-timing of Kubernetes that takes 50 s and 5 minutes.`,
+A stopped node is not ready after about 10 s, and its pods are evicted 30 s later. In other
+clusters that takes 50 s and 5 minutes.`,
 		Example: `  vicinity lab up
   vicinity lab up --zones a,b,c --nodes-per-zone 3,2,1
-  vicinity lab up --file shape.yaml
   vicinity lab up --control-plane-only --fake-nodes 1000`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			wanted, err := shaped.shape(s, f)
+			wanted, err := shaped.shape(f)
 			if err != nil {
 				return err
 			}

@@ -158,7 +158,7 @@ func (f flags) kubeletConfig(node shape.Node) ([]byte, error) {
 		"authorization": map[string]any{"mode": "Webhook"},
 
 		"clusterDomain": "cluster.local", "clusterDNS": dns,
-		"maxPods":                     node.Pods,
+		"maxPods":                     shape.PodsPerNode,
 		"serializeImagePulls":         false,
 		"imageGCHighThresholdPercent": 100,
 		"evictionHard":                map[string]string{"memory.available": "0%"},

@@ -1,6 +1,7 @@
 package shape
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 )
@@ -27,19 +28,18 @@ type Options struct {
 // FromOptions returns the shape that options describe.
 func FromOptions(o Options) (Shape, error) {
 	s := Shape{
-		Name:             o.Name,
-		Proxy:            Proxy(o.Proxy),
+		Name:             cmp.Or(o.Name, DefaultName),
+		Proxy:            Proxy(cmp.Or(o.Proxy, string(ProxyKubeProxy))),
 		DNS:              DNS(o.DNS),
 		ControlPlaneOnly: o.ControlPlaneOnly,
 		FakeNodes:        o.FakeNodes,
 		SingleStack:      o.SingleStack,
 		EvictionRequests: o.EvictionRequests,
+		Timing:           timingFor(o.FakeNodes),
 	}
 	zones := o.Zones
 	if len(zones) == 0 {
-		for _, zone := range Default().Zones {
-			zones = append(zones, zone.Name)
-		}
+		zones = []string{"zone-a", "zone-b", "zone-c"}
 	}
 	for i, name := range zones {
 		zone := Zone{Name: name}

@@ -1,10 +1,10 @@
 // Package shape describes a lab: its zones and nodes, their capacity, and all names and
 // addresses.
 //
-// A Shape is a value. It comes from Default, from Options (the flags of a command) or from a file
-// (Read), and is then complete: each node has a name, an index and a capacity. Names and addresses
-// are derived only from the lab's name and the node's index, so that each part of a lab can
-// compute them. The package only describes: other packages make the lab.
+// A Shape is a value. It comes from Default or from Options (the flags of a command), and is then
+// complete: each node has a name, an index and a capacity. Names and addresses are derived only from
+// the lab's name and the node's index, so that each part of a lab can compute them. The package only
+// describes: other packages make the lab.
 package shape
 
 import (
@@ -51,13 +51,11 @@ type Node struct {
 	// Index is the node's number in the lab, from 1. Addresses are derived from it, so it
 	// never changes and is never reused.
 	Index  int    `json:"index"`
-	Zone   string `json:"-"`
-	Region string `json:"-"`
-	// CPU and Memory are the node's capacity as Kubernetes quantities. Pods is its capacity of
-	// pods.
+	Zone   string `json:"zone"`
+	Region string `json:"region"`
+	// CPU and Memory are the node's capacity as Kubernetes quantities.
 	CPU    string `json:"cpu,omitempty"`
 	Memory string `json:"memory,omitempty"`
-	Pods   int    `json:"pods,omitempty"`
 	// Labels are set in addition to the labels that the lab sets on every node.
 	Labels map[string]string `json:"labels,omitempty"`
 }
@@ -146,10 +144,10 @@ type Impairment struct {
 // maxRenewals limits the lease renewals per second on a small machine.
 const maxRenewals = 200
 
-// DefaultTiming returns the timing for a number of nodes without network. With few, a failed node
+// timingFor returns the timing for a number of nodes without network. With few, a failed node
 // becomes not ready after about 10 seconds, or four missed renewals, and its pods are evicted 30
 // seconds later. With thousands of nodes, noticing a failure takes longer.
-func DefaultTiming(fakeNodes int) Timing {
+func timingFor(fakeNodes int) Timing {
 	t := Timing{
 		LeaseDuration: Duration{Duration: 10 * time.Second},
 		LeaseRenewal:  Duration{Duration: 2 * time.Second},
@@ -173,33 +171,27 @@ const (
 
 	defaultCPU          = "4"
 	defaultMemory       = "8Gi"
-	defaultPods         = 110
 	defaultNodesPerZone = 2
 )
 
+// PodsPerNode is the capacity of a node for pods.
+const PodsPerNode = 110
+
 // Default returns a lab of three zones with two nodes each.
 func Default() Shape {
-	s := Shape{Name: DefaultName}
-	for _, name := range []string{"zone-a", "zone-b", "zone-c"} {
-		s.Zones = append(s.Zones, Zone{Name: name, Nodes: make([]Node, defaultNodesPerZone)})
+	s, err := FromOptions(Options{})
+	if err != nil {
+		panic(err) // the defaults are valid
 	}
-	s.complete()
 	return s
 }
 
-// complete sets missing values. It leaves invalid ones to Validate.
+// complete sets missing values of zones and nodes. It leaves invalid ones to Validate.
 func (s *Shape) complete() {
-	s.Name, s.Proxy = cmp.Or(s.Name, DefaultName), cmp.Or(s.Proxy, ProxyKubeProxy)
-	s.Timing = s.Timing.complete(s.FakeNodes)
-
 	next := s.NextIndex()
 	for z := range s.Zones {
 		zone := &s.Zones[z]
 		zone.Region = cmp.Or(zone.Region, DefaultRegion)
-		// An empty list, since null in JSON means the default number of nodes.
-		if zone.Nodes == nil {
-			zone.Nodes = []Node{}
-		}
 		for n := range zone.Nodes {
 			node := &zone.Nodes[n]
 			if node.Name == "" {
@@ -216,19 +208,8 @@ func (s *Shape) complete() {
 
 func (z Zone) place(n Node) Node {
 	n.Zone, n.Region = z.Name, z.Region
-	n.CPU, n.Memory, n.Pods = cmp.Or(n.CPU, defaultCPU), cmp.Or(n.Memory, defaultMemory), cmp.Or(n.Pods, defaultPods)
+	n.CPU, n.Memory = cmp.Or(n.CPU, defaultCPU), cmp.Or(n.Memory, defaultMemory)
 	return n
-}
-
-func (t Timing) complete(fakeNodes int) Timing {
-	usual := DefaultTiming(fakeNodes)
-	return Timing{
-		LeaseDuration: cmp.Or(t.LeaseDuration, usual.LeaseDuration),
-		LeaseRenewal:  cmp.Or(t.LeaseRenewal, usual.LeaseRenewal),
-		MonitorPeriod: cmp.Or(t.MonitorPeriod, usual.MonitorPeriod),
-		MonitorGrace:  cmp.Or(t.MonitorGrace, usual.MonitorGrace),
-		Toleration:    cmp.Or(t.Toleration, usual.Toleration),
-	}
 }
 
 // Nodes returns the nodes with a network, in the order of their zones.

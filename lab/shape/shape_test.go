@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -22,85 +21,43 @@ func names(nodes []shape.Node) []string {
 	return all
 }
 
-func TestRead(t *testing.T) {
-	s, err := shape.Read(strings.NewReader(`
-name: mine
-proxy: both
-zones:
-- name: a
-  region: west
-  cpu: "8"
-  labels: {example.com/rack: r0, tier: x}
-  nodes:
-  - labels: {example.com/rack: r1}
-  - name: big
-    cpu: "16"
-    pods: 50
-- name: b
-  nodes: 3
-- name: c
-- name: d
-  nodes: 0
-timing:
-  leaseRenewal: 1s
-`), "other")
+func TestFromOptions(t *testing.T) {
+	s, err := shape.FromOptions(shape.Options{
+		Name: "mine", Proxy: "both", Zones: []string{"a", "b", "c"}, NodesPerZone: []int{2, 0, 1}, Regions: []string{"west", "west", "east"}, CPU: []string{"8"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"a-1", "big", "b-1", "b-2", "b-3", "c-1", "c-2"}
-	if got := names(s.Nodes()); !slices.Equal(got, want) {
-		t.Errorf("nodes %v, want %v", got, want)
+	if got := names(s.Nodes()); !slices.Equal(got, []string{"a-1", "a-2", "c-1"}) {
+		t.Errorf("nodes %v", got)
 	}
-	if s.Name != "mine" {
-		t.Errorf("the shape's name is %q, want mine", s.Name)
+	if last := s.Nodes()[2]; last.CPU != "8" || last.Memory != "8Gi" || last.Region != "east" || last.Zone != "c" || last.Index != 3 {
+		t.Errorf("the last node is %+v", last)
 	}
-	if unnamed, err := shape.Read(strings.NewReader("zones: [{name: a}]"), "other"); err != nil || unnamed.Name != "other" {
-		t.Errorf("a shape without a name is called %q, %v", unnamed.Name, err)
-	}
-	first, big := s.Zones[0].Nodes[0], s.Zones[0].Nodes[1]
-	if first.CPU != "8" || first.Labels["example.com/rack"] != "r1" || first.Labels["tier"] != "x" || first.Region != "west" {
-		t.Errorf("the first node is %+v", first)
-	}
-	if big.CPU != "16" || big.Pods != 50 || big.Labels["example.com/rack"] != "r0" || big.Index != 2 {
-		t.Errorf("the big node is %+v", big)
-	}
-	if !s.Proxy.KubeProxy() || !s.Proxy.Vicinity() {
+	if s.Name != "mine" || !s.Proxy.KubeProxy() || !s.Proxy.Vicinity() {
 		t.Errorf("the shape is %+v", s)
-	}
-	if usual := shape.DefaultTiming(0); s.Timing.LeaseRenewal.Duration != time.Second || s.Timing.MonitorGrace != usual.MonitorGrace {
-		t.Errorf("timing %+v", s.Timing)
 	}
 }
 
-func TestReadErrors(t *testing.T) {
+func TestFromOptionsErrors(t *testing.T) {
 	for _, test := range []struct {
-		text string
-		want []string // the field, the value, the allowed values
+		options shape.Options
+		want    []string // the field or option, the value, the allowed values
 	}{
-		{"zones: []", []string{"zones", "at least one"}},
-		{"name: Mine\nzones: [{name: a}]", []string{"name", `"Mine"`, "lower case"}},
-		{"zones: [{name: a, rack: b}]", []string{`unknown field "rack"`}},
-		{"zones: [{name: a, nodes: many}]", []string{`zone "a"`, "nodes", `"many"`, "a list, or a number"}},
-		{"zones: [{name: a}, {name: a}]", []string{"zones[1].name", `"a"`, "its own"}},
-		{"zones: [{name: a, nodes: [{name: x}, {name: x}]}]", []string{"zones[0].nodes[1].name", `"x"`}},
-		{"zones: [{name: a, nodes: [{index: 2}, {index: 2}]}]", []string{"zones[0].nodes[1].index", "2", "its own"}},
-		{"zones: [{name: a, cpu: lots}]", []string{"zones[0].nodes[0].cpu", `"lots"`, "500m"}},
-		{"zones: [{name: a, pods: 1000}]", []string{"pods", "1000", "1 to 253"}},
-		{"zones: [{name: a, labels: {E_x/a: b}}]", []string{"labels", `"E_x/a"`, "subdomain"}},
-		{"zones: [{name: a, labels: {topology.kubernetes.io/zone: b}}]", []string{"labels", "topology.kubernetes.io/zone", "set by the lab"}},
-		{"zones: [{name: a}]\nproxy: none\ndns: coredns", []string{"dns", `"coredns"`, "without a proxy", "write none"}},
-		{"zones: [{name: a}]\nfakeNodes: -1", []string{"fakeNodes", "-1", "0 to 20000"}},
-		{"zones: [{name: a}]\ntiming: {leaseDuration: 1500ms}", []string{"timing.leaseDuration", "1.5s", "whole seconds"}},
-		{"zones: [{name: a, nodes: 400}, {name: b, nodes: 400}]", []string{"zones", "800", "500", "fake nodes"}},
+		{shape.Options{Name: "Mine"}, []string{"name", `"Mine"`, "lower case"}},
+		{shape.Options{Zones: []string{"a", "a"}}, []string{"zones.name", `"a"`, "its own"}},
+		{shape.Options{CPU: []string{"lots"}}, []string{"zones.nodes.cpu", `"lots"`, "500m"}},
+		{shape.Options{NodeLabels: map[string]string{"E_x/a": "b"}}, []string{"labels", `"E_x/a"`, "subdomain"}},
+		{shape.Options{NodeLabels: map[string]string{"topology.kubernetes.io/zone": "b"}}, []string{"labels", "topology.kubernetes.io/zone", "set by the lab"}},
+		{shape.Options{Proxy: "none", DNS: "coredns"}, []string{"dns", `"coredns"`, "without a proxy", "write none"}},
+		{shape.Options{FakeNodes: -1}, []string{"fakeNodes", "-1", "0 to 20000"}},
+		{shape.Options{NodesPerZone: []int{400}}, []string{"zones", "1200", "500", "fake nodes"}},
+		{shape.Options{NodesPerZone: []int{1, 2}}, []string{"nodes-per-zone", "2 values for 3 zones"}},
 	} {
-		_, err := shape.Read(strings.NewReader(test.text), "")
-		if err == nil {
-			t.Errorf("Read(%q) returned no error", test.text)
-			continue
-		}
+		_, err := shape.FromOptions(test.options)
 		for _, want := range test.want {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("Read(%q): %q, want %q in it", test.text, err, want)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: %v, want %q in it", test.options, err, want)
 			}
 		}
 	}
@@ -137,8 +94,8 @@ func TestShapesAreReadAsWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read, err := shape.Read(strings.NewReader(string(text)), "")
-		if err != nil || !reflect.DeepEqual(read, s) {
+		var read shape.Shape
+		if err := json.Unmarshal(text, &read); err != nil || !reflect.DeepEqual(read, s) {
 			t.Fatalf("%s is read as %+v, %v", text, read, err)
 		}
 	})
@@ -216,19 +173,4 @@ func TestLinksHaveShortNames(t *testing.T) {
 	if name := shape.NodeLink(shape.MaxIndex); len(name) > 15 {
 		t.Errorf("the link %q is too long", name)
 	}
-}
-
-func FuzzRead(f *testing.F) {
-	f.Add("zones: [{name: a, nodes: [{cpu: 500m}]}]")
-	f.Add("name: x\nzones:\n- name: a\n  nodes: 3\ntiming: {leaseRenewal: 1s}\nfakeNodes: 2")
-	f.Fuzz(func(t *testing.T, text string) {
-		s, err := shape.Read(strings.NewReader(text), "other")
-		if err != nil {
-			return
-		}
-		if err := s.Validate(); err != nil {
-			t.Errorf("a shape that was read is not valid: %v", err)
-		}
-		s.FakeNodeList()
-	})
 }

@@ -3,7 +3,6 @@ package shape
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"time"
 
@@ -24,18 +23,13 @@ var ownLabels = []string{"kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 // FieldError reports an invalid field of a shape.
 type FieldError struct {
-	// Field is the path of the field in a file, such as zones[0].nodes[1].cpu.
+	// Field is the path of the field, such as zones.nodes.cpu.
 	Field string
 	// Problem follows the field in the message: the value, if any, and the allowed values.
 	Problem string
 }
 
 func (e *FieldError) Error() string { return e.Field + e.Problem }
-
-var numbers = regexp.MustCompile(`\[[0-9]+\]`)
-
-// Kind returns the field without indices, such as zones.nodes.cpu.
-func (e *FieldError) Kind() string { return numbers.ReplaceAllString(e.Field, "") }
 
 // fieldErrorf returns an error about a field. The format is for its Problem.
 func fieldErrorf(field, format string, args ...any) *FieldError {
@@ -85,9 +79,6 @@ func (s Shape) Validate() error {
 	if s.FakeNodes < 0 || s.FakeNodes > maxFakeNodes {
 		return fieldErrorf("fakeNodes", " %d: write a number from 0 to %d", s.FakeNodes, maxFakeNodes)
 	}
-	if err := s.Timing.validate(); err != nil {
-		return err
-	}
 	return s.validateZones()
 }
 
@@ -101,37 +92,6 @@ func (s Shape) validateDNS() error {
 	return nil
 }
 
-func (t Timing) validate() error {
-	for _, timing := range []struct {
-		field string
-		value Duration
-	}{
-		{"timing.leaseDuration", t.LeaseDuration},
-		{"timing.leaseRenewal", t.LeaseRenewal},
-		{"timing.monitorPeriod", t.MonitorPeriod},
-		{"timing.monitorGrace", t.MonitorGrace},
-		{"timing.toleration", t.Toleration},
-	} {
-		if timing.value.Duration <= 0 {
-			return fieldErrorf(timing.field, " %s: write a duration above 0s", timing.value)
-		}
-	}
-	// Kubernetes counts these in whole seconds.
-	for _, whole := range []struct {
-		field string
-		value Duration
-	}{{"timing.leaseDuration", t.LeaseDuration}, {"timing.toleration", t.Toleration}} {
-		if whole.value.Duration%time.Second != 0 {
-			return fieldErrorf(whole.field, " %s: write whole seconds", whole.value)
-		}
-	}
-	if t.LeaseRenewal.Duration >= t.MonitorGrace.Duration {
-		return fieldErrorf("timing.leaseRenewal", " %s: write a duration below timing.monitorGrace, which is %s, or no node stays ready",
-			t.LeaseRenewal, t.MonitorGrace)
-	}
-	return nil
-}
-
 func (s Shape) validateZones() error {
 	if len(s.Zones) == 0 {
 		return fieldErrorf("zones", ": a lab has at least one zone")
@@ -139,34 +99,26 @@ func (s Shape) validateZones() error {
 	if n := len(s.Nodes()); n > maxNodes {
 		return fieldErrorf("zones", ": they have %d nodes in all, a lab has at most %d; use fake nodes for more", n, maxNodes)
 	}
-	zones := map[string]bool{}
-	names := map[string]bool{}
-	indices := map[int]string{}
-	for i, zone := range s.Zones {
-		at := fmt.Sprintf("zones[%d]", i)
+	zones, names := map[string]bool{}, map[string]bool{}
+	for _, zone := range s.Zones {
 		if zones[zone.Name] {
-			return fieldErrorf(at+".name", " %q: another zone has this name, and each needs its own", zone.Name)
+			return fieldErrorf("zones.name", " %q: another zone has this name, and each needs its own", zone.Name)
 		}
 		zones[zone.Name] = true
-		if err := checkLabel(at+".name", zone.Name); err != nil {
+		if err := checkLabel("zones.name", zone.Name); err != nil {
 			return err
 		}
-		if err := checkLabel(at+".region", zone.Region); err != nil {
+		if err := checkLabel("zones.region", zone.Region); err != nil {
 			return err
 		}
-		for j, node := range zone.Nodes {
-			at := fmt.Sprintf("%s.nodes[%d]", at, j)
-			if err := node.validate(at); err != nil {
+		for _, node := range zone.Nodes {
+			if err := node.validate(); err != nil {
 				return err
 			}
 			if names[node.Name] || s.isFake(node.Name) {
-				return fieldErrorf(at+".name", " %q: another node has this name, and each needs its own", node.Name)
+				return fieldErrorf("zones.nodes.name", " %q: another node has this name, and each needs its own", node.Name)
 			}
 			names[node.Name] = true
-			if other, taken := indices[node.Index]; taken {
-				return fieldErrorf(at+".index", " %d: node %q has this index, and each needs its own", node.Index, other)
-			}
-			indices[node.Index] = node.Name
 		}
 	}
 	return nil
@@ -180,21 +132,17 @@ func (s Shape) isFake(name string) bool {
 	return n >= 1 && n <= s.FakeNodes && name == fmt.Sprintf("fake-%d", n)
 }
 
-func (n Node) validate(at string) error {
-	if err := checkLabel(at+".name", n.Name); err != nil {
+func (n Node) validate() error {
+	if err := checkLabel("zones.nodes.name", n.Name); err != nil {
 		return err
 	}
 	switch {
-	case n.Index < 1 || n.Index > MaxIndex-maxFakeNodes:
-		return fieldErrorf(at+".index", " %d: write a number from 1 to %d", n.Index, MaxIndex-maxFakeNodes)
 	case !isQuantity(n.CPU):
-		return fieldErrorf(at+".cpu", " %q: write cores, such as 4, 0.5 or 500m", n.CPU)
+		return fieldErrorf("zones.nodes.cpu", " %q: write cores, such as 4, 0.5 or 500m", n.CPU)
 	case !isQuantity(n.Memory):
-		return fieldErrorf(at+".memory", " %q: write bytes with or without a unit, such as 512Mi or 8Gi", n.Memory)
-	case n.Pods < 1 || n.Pods > MaxPods:
-		return fieldErrorf(at+".pods", " %d: write a number from 1 to %d", n.Pods, MaxPods)
+		return fieldErrorf("zones.nodes.memory", " %q: write bytes with or without a unit, such as 512Mi or 8Gi", n.Memory)
 	}
-	return validateLabels(at+".labels", n.Labels)
+	return validateLabels(n.Labels)
 }
 
 func isQuantity(text string) bool {
@@ -202,7 +150,8 @@ func isQuantity(text string) bool {
 	return err == nil && quantity.Sign() >= 0
 }
 
-func validateLabels(at string, labels map[string]string) error {
+func validateLabels(labels map[string]string) error {
+	const at = "zones.nodes.labels"
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if slices.Contains(ownLabels, key) {
 			return fieldErrorf(at, ": %q is set by the lab; name the node, its zone or its region instead", key)
