@@ -27,7 +27,7 @@ It sends from pods with the image lab/client in the Service's namespace, or from
 match --selector. The endpoints must be pods with the image lab/echo.`,
 		Example: `  vicinity lab load echo -n demo
   vicinity lab load echo -n demo --from-zones zone-a --rate 1000 --duration 30s
-  vicinity lab load echo -n demo --via node-port --keep-alive`,
+  vicinity lab load echo -n demo --via node-port`,
 		Args: oneName("Service"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Service = args[0]
@@ -51,7 +51,6 @@ match --selector. The endpoints must be pods with the image lab/echo.`,
 	flags.StringVarP(&o.Selector, "selector", "l", "", "label `SELECTOR` of the pods to send from")
 	flags.Float64Var(&o.Plan.Rate, "rate", 100, "`NUMBER` of requests a second, from all pods together")
 	flags.DurationVar(&o.Plan.Duration, "duration", 10*time.Second, "`TIME` to send")
-	flags.BoolVar(&o.Plan.KeepAlive, "keep-alive", false, "reuse connections")
 	flags.IntVar(&o.Plan.Concurrency, "concurrency", 0, "`NUMBER` of concurrent requests from one pod (default 64)")
 	flags.DurationVar(&o.Plan.Timeout, "timeout", 0, "longest `TIME` of a request (default 5s)")
 	return cmd

@@ -33,8 +33,7 @@ type Failure struct {
 	Time time.Time
 	Kind Kind
 	From Place
-	// To is the endpoint, if a wrong answer or an earlier answer over the same connection named
-	// it.
+	// To is the endpoint, if a wrong answer named it.
 	To *Endpoint
 	// Local is the local address, if the connection was opened.
 	Local  string

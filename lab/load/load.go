@@ -17,6 +17,7 @@ package load
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -74,8 +75,11 @@ func Run(ctx context.Context, plan Plan, sources []Source, watch Watch) (Result,
 	recorder := newRecorder(watch.Answered)
 	var running sync.WaitGroup
 	for i, source := range sources {
-		c := &client{dial: source.Dial, recorder: recorder, enough: watch.Enough}
-		running.Go(func() { c.run(ctx, job{Plan: plan, Place: source.Place, Index: i, Of: len(sources)}) })
+		c := &client{
+			job:  job{Plan: plan, Place: source.Place, Index: i, Of: len(sources)},
+			dial: source.Dial, recorder: recorder, enough: watch.Enough, name: rand.Text()[:8],
+		}
+		running.Go(func() { c.run(ctx) })
 	}
 	running.Wait()
 	return recorder.result(), nil

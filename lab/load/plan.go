@@ -31,8 +31,6 @@ type Plan struct {
 	// Patient sends every request, however late, to measure which endpoints answer and not how fast.
 	// The rate is then a maximum.
 	Patient bool
-	// KeepAlive reuses connections, and sockets with UDP.
-	KeepAlive bool
 	// Concurrency limits the requests in flight of each source; default 64.
 	Concurrency int
 	// Timeout covers one request including opening the connection; default 5 s.

@@ -20,12 +20,10 @@ type Result struct {
 	Unsent    Unsent
 	Abandoned int64 // when the run was stopped
 
-	// Connections were opened. Replaced are idle ones that the other side closed in good order, which
-	// is no failure. Resent are those whose SYN TCP repeated, and those on which TCP sent data again
-	// and got an answer after half of the timeout.
+	// Connections were opened. Resent are those whose SYN TCP repeated, and those on which TCP sent
+	// data again and got an answer after half of the timeout.
 	Connections int64
 	Resent      int64
-	Replaced    int64
 
 	// Flows, Latencies and Failures are sorted by their first fields.
 	Flows     []Flow

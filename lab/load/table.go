@@ -39,9 +39,6 @@ func Table(plan Plan, sources int, r Result) string {
 		fact("not sent", "%s", r.Unsent.text())
 	}
 	connections := plaintext.Thousands(r.Connections)
-	if r.Replaced > 0 {
-		connections += fmt.Sprintf(", %s closed while idle", plaintext.Thousands(r.Replaced))
-	}
 	if r.Resent > 0 {
 		connections += fmt.Sprintf(", %s needed TCP to send again", plaintext.Thousands(r.Resent))
 	}
@@ -72,16 +69,8 @@ func (p Plan) title(sources int) string {
 	if p.Service != "" {
 		to = p.Service + " at " + to
 	}
-	kind := "connection"
-	if p.Protocol == UDP {
-		kind = "socket"
-	}
-	how := "a " + kind + " for each request"
-	if p.KeepAlive {
-		how = kind + "s kept"
-	}
-	return fmt.Sprintf("%s to %s, %s per second for %s from %s, %s", p.Protocol, to,
-		strconv.FormatFloat(p.Rate, 'f', -1, 64), p.Duration, plaintext.Count(int64(sources), "pod", "pods"), how)
+	return fmt.Sprintf("%s to %s, %s per second for %s from %s", p.Protocol, to,
+		strconv.FormatFloat(p.Rate, 'f', -1, 64), p.Duration, plaintext.Count(int64(sources), "pod", "pods"))
 }
 
 // newTable makes a table whose first columns are text and whose other columns are numbers.

@@ -56,7 +56,6 @@ func exampleResult() Result {
 		r.Due += 6
 		r.Unsent = Unsent{Busy: 3, Late: 2}
 		r.Resent, r.Abandoned = 5, 1
-		r.Replaced = 4
 	})
 	return r.result()
 }
@@ -68,7 +67,7 @@ func examplePlan() Plan {
 func TestTable(t *testing.T) {
 	plan := examplePlan()
 	golden.Compare(t, "testdata/table.golden", Table(plan, 3, exampleResult()))
-	empty := Plan{Protocol: UDP, KeepAlive: true, Rate: 0.5, Duration: time.Minute, Targets: plan.Targets}
+	empty := Plan{Protocol: UDP, Rate: 0.5, Duration: time.Minute, Targets: plan.Targets}
 	golden.Compare(t, "testdata/empty.golden", Table(empty, 1, Result{}))
 }
 

@@ -33,7 +33,7 @@ func TestLoadIsAnswered(t *testing.T) {
 	for field := range strings.FieldsSeq(strings.TrimPrefix(line, "listening ")) {
 		protocol, address, _ := strings.Cut(field, "=")
 		r, err := load.Run(t.Context(), load.Plan{
-			Targets: []netip.AddrPort{netip.MustParseAddrPort(address)}, Protocol: load.Protocol(protocol), Service: "shop/echo", KeepAlive: true,
+			Targets: []netip.AddrPort{netip.MustParseAddrPort(address)}, Protocol: load.Protocol(protocol), Service: "shop/echo",
 			Rate: 600, Duration: 50 * time.Millisecond, Timeout: 30 * time.Second,
 		}, sources, load.Watch{})
 		if err != nil || r.Due != 30 || r.Answered+r.Unsent.Total() != 30 || r.Answered == 0 {
