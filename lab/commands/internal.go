@@ -31,12 +31,6 @@ func newLabInternalCommand() *cobra.Command {
 			Args:  command.NoArgs,
 			RunE:  func(*cobra.Command, []string) error { return cri.BecomeProgram() },
 		},
-		&cobra.Command{
-			Use:   "hold",
-			Short: "Hold the PID namespace of a pod",
-			Args:  command.NoArgs,
-			RunE:  func(*cobra.Command, []string) error { return cri.HoldProcesses() },
-		},
 		labProcess("agent", "Stand in for the nodes of a lab that have no network", agent.Run),
 		labProcess("runtime", "Run the containers of a lab's nodes", lab.ServeRuntime),
 		labProcess("gateway", "Forward connections from the host to the API server of a lab", lab.ServeGateway),

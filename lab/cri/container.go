@@ -161,26 +161,9 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	for _, group := range security.GetSupplementalGroups() {
 		spec.Groups = append(spec.Groups, uint32(group))
 	}
-	if spec.Forbidden, err = droppedCapabilities(security.GetCapabilities()); err != nil {
-		return spec, err
-	}
-	return spec, n.setProcesses(&spec.programSpec, s, security.GetNamespaceOptions())
-}
-
-func (n *node) setProcesses(spec *programSpec, s *sandbox, options *runtimeapi.NamespaceOption) error {
-	switch options.GetPid() {
-	case runtimeapi.NamespaceMode_NODE:
-		spec.HostProcesses = true
-	case runtimeapi.NamespaceMode_POD:
-		spec.ProcessesOf = s.FirstProcess
-	case runtimeapi.NamespaceMode_TARGET:
-		target, err := n.running(options.GetTargetId())
-		if err != nil {
-			return fmt.Errorf("joining the processes of a container: %w", err)
-		}
-		spec.ProcessesOf = &target.process
-	}
-	return nil
+	spec.HostProcesses = security.GetNamespaceOptions().GetPid() == runtimeapi.NamespaceMode_NODE
+	spec.Forbidden, err = droppedCapabilities(security.GetCapabilities())
+	return spec, err
 }
 
 // mountsOfImage returns the mounts that the pod's volumes do not cover.

@@ -8,9 +8,8 @@
 // Records are files in the state folder; a new runtime adopts running containers from them.
 //
 // The program is the first process of its PID namespace: the kernel kills the others when it ends. A
-// pod may ask for the machine's PID namespace, or for one that its containers share. The first process
-// of a shared one (HoldProcesses) ends with the sandbox. An ephemeral container may join the namespace
-// of its target. In these cases the keeper finds remaining processes of a container by its mounts.
+// pod may ask for the machine's PID namespace. Then the keeper finds remaining processes of a container
+// by its mounts.
 //
 // One process serves all nodes, each at its own socket. Kubelets decide what runs. The package limits
 // no resources, measures only what is written to /, and pulls no images: an image is a name that maps

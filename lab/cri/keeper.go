@@ -159,11 +159,6 @@ func (k *keeper) enterNamespaces() error {
 			return err
 		}
 	}
-	if k.spec.ProcessesOf != nil {
-		if err := enterProcesses(*k.spec.ProcessesOf); err != nil {
-			return err
-		}
-	}
 	if k.spec.MountSpace != "" {
 		if err := process.EnterMounts(k.spec.MountSpace); err != nil {
 			return err
@@ -201,7 +196,7 @@ func (k *keeper) wait() exitReport {
 	awaitEnd(pid)
 	e := exitReport{At: time.Now()}
 	// When the first process of a PID namespace ends, all others end.
-	if !k.spec.hasOwnProcesses() {
+	if k.spec.HostProcesses {
 		_ = unix.Kill(-pid, unix.SIGKILL)
 		killRemains(k.namespace)
 	}

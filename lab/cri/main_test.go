@@ -14,8 +14,6 @@ func TestMain(m *testing.M) {
 		err = RunContainer(os.Args[2])
 	case len(os.Args) == 2 && os.Args[1] == becomeCommand:
 		err = BecomeProgram()
-	case len(os.Args) == 2 && os.Args[1] == holdCommand:
-		err = HoldProcesses()
 	default:
 		os.Exit(m.Run())
 	}

@@ -25,15 +25,10 @@ type programSpec struct {
 	Groups []uint32 `json:"groups,omitempty"`
 	// Forbidden are the numbers of the capabilities that the program must not have.
 	Forbidden []int `json:"forbidden,omitempty"`
-	// HostProcesses leaves the program in the machine's PID namespace. ProcessesOf is a
-	// process whose PID namespace the program joins. Without either, the program is the first
-	// process of its own PID namespace.
-	HostProcesses bool       `json:"hostProcesses,omitempty"`
-	ProcessesOf   *processID `json:"processesOf,omitempty"`
+	// HostProcesses leaves the program in the machine's PID namespace. Without it, the program is the
+	// first process of its own PID namespace.
+	HostProcesses bool `json:"hostProcesses,omitempty"`
 }
-
-// hasOwnProcesses reports whether the program is the first process of a PID namespace.
-func (s programSpec) hasOwnProcesses() bool { return !s.HostProcesses && s.ProcessesOf == nil }
 
 // specDescriptor is the pipe with the programSpec.
 const specDescriptor = 4
@@ -146,9 +141,6 @@ func (k *keeper) startProgram() error {
 	err = k.cmd.Start()
 	closeAll(k.cmd.ExtraFiles)
 	if err != nil {
-		if joined := k.spec.ProcessesOf; joined != nil && !joined.isAlive() {
-			return joined.exitedError()
-		}
 		return fmt.Errorf("starting the program: %w", err)
 	}
 	err = json.NewEncoder(spec).Encode(k.spec)
@@ -175,7 +167,7 @@ func (k *keeper) command() (*exec.Cmd, error) {
 		return nil, errors.New("the container has no program")
 	}
 	attributes := &syscall.SysProcAttr{Setsid: true}
-	if k.spec.hasOwnProcesses() {
+	if !k.spec.HostProcesses {
 		attributes.Cloneflags = unix.CLONE_NEWPID
 	}
 	// This program, which may be missing among the container's files.

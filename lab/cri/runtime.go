@@ -20,7 +20,6 @@ import (
 const (
 	keepCommand   = "container"
 	becomeCommand = "become"
-	holdCommand   = "hold"
 )
 
 // command returns the command of one of the package's processes. Its environment marks it as the

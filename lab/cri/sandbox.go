@@ -39,8 +39,6 @@ type sandboxRecord struct {
 	Addresses []netip.Addr                 `json:"addresses,omitempty"`
 	// PortsOpen means that host ports may lead to the pod.
 	PortsOpen bool `json:"portsOpen,omitempty"`
-	// FirstProcess is the first process of the shared PID namespace, if there is one.
-	FirstProcess *processID `json:"firstProcess,omitempty"`
 	// Made means that the sandbox is complete.
 	Made bool `json:"made,omitempty"`
 	// Stopped means that the network was removed.
@@ -64,12 +62,6 @@ func (r *sandboxRecord) uid() string { return r.Config.GetMetadata().GetUid() }
 
 func (r *sandboxRecord) inHostNetwork() bool {
 	return r.Config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
-}
-
-// sharesProcesses reports whether the pod's containers share a PID namespace.
-func (r *sandboxRecord) sharesProcesses() bool {
-	options := r.Config.GetLinux().GetSecurityContext().GetNamespaceOptions()
-	return options != nil && options.Pid == runtimeapi.NamespaceMode_POD
 }
 
 func (n *node) namespaceOf(s *sandbox) string {
@@ -156,11 +148,6 @@ func (n *node) makeSandbox(s *sandbox) error {
 	if err := s.writeResolver(); err != nil {
 		return err
 	}
-	if s.sharesProcesses() {
-		if err := n.runtime.holdProcesses(s); err != nil {
-			return err
-		}
-	}
 	s.Made = true
 	return s.save()
 }
@@ -187,14 +174,10 @@ func (s *sandbox) writeResolver() error {
 	return state.ReplaceFile(filepath.Join(s.folder, resolverFile), []byte(text.String()), 0o644)
 }
 
-// end kills the first process of a sandbox, removes its network, records that, and frees its
-// addresses.
+// end removes the network of a sandbox, records that, and frees its addresses.
 func (n *node) end(s *sandbox) error {
 	if s.Stopped {
 		return nil
-	}
-	if err := s.releaseProcesses(); err != nil {
-		return err
 	}
 	if s.Slot != 0 {
 		if err := errors.Join(n.closePorts(s), n.network.RemovePod(n.Name, s.uid())); err != nil {
@@ -273,7 +256,7 @@ func (n *node) removeSandbox(ctx context.Context, id string) error {
 }
 
 func (s *sandbox) state() runtimeapi.PodSandboxState {
-	if s.Stopped || s.FirstProcess != nil && !s.FirstProcess.isAlive() {
+	if s.Stopped {
 		return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
 	}
 	return runtimeapi.PodSandboxState_SANDBOX_READY
