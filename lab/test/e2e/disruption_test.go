@@ -20,7 +20,6 @@ func disruptionArea() area {
 			{name: "contract", keep: evictionContract, tier: inTest},
 			{name: "stories", keep: stories, within: 4 * time.Minute, beside: true, tier: inTest},
 			{name: "many-budgets", keep: manyBudgets, within: 3 * time.Minute},
-			{name: "recycle", keep: recycle, tier: inSoak},
 			{name: "storm", keep: evictionStorm, within: 6 * time.Minute, tier: inTest},
 			{name: "webhooks-down", keep: evictionWebhooksDown, within: 4 * time.Minute, tier: inTest},
 			{name: "control-plane-away", keep: evictionsWithoutControlPlane, within: 6 * time.Minute},
@@ -91,31 +90,6 @@ func (s *scene) killWebhook(ctx context.Context) error {
 		return fmt.Errorf("%d pods of the controller are ready, want 2", len(pods))
 	}
 	return s.CoreV1().Pods(vicinityNamespace).Delete(ctx, pods[0].Name, atOnce())
-}
-
-// recycle moves a service of 420 pods by draining its nodes: a zone at a time under a
-// TopologyDisruptionBudget, and a pod at a time under a PodDisruptionBudget.
-func recycle(ctx context.Context, s *scene) (string, error) {
-	const pods, startTime = 420, 2 * time.Second
-	f := s.field()
-	byZone := must(f.Recycle(ctx, evictions.RecycleOptions{
-		Pods: pods, StartTime: startTime,
-		Budget: evictions.ByZone("service", "app", "service", `maxUnavailable: "100%"`, "maxUnavailableDomains: 1"),
-	}))
-	if byZone.Report.Disturbed > 1 || byZone.Moved != pods {
-		return "", fmt.Errorf("%d pods were moved with up to %d zones down, want %d and 1", byZone.Moved, byZone.Report.Disturbed, pods)
-	}
-	byPod := must(f.Recycle(ctx, evictions.RecycleOptions{
-		Pods: pods, StartTime: startTime,
-		Budget: evictions.OneAtATime("service"),
-	}))
-	if byPod.Moved == 0 {
-		return "", errors.New("under a PodDisruptionBudget no pod was moved")
-	}
-	whole := byPod.Took * time.Duration(pods) / time.Duration(byPod.Moved)
-	zones := time.Duration(len(f.Zones()))
-	return fmt.Sprintf("%d pods that take %v to start: a zone at a time in %.0f s, never two zones down, at best %v; under a PodDisruptionBudget with maxUnavailable 1 %d pods in %.0f s, all in %.0f s, at best %v",
-		pods, startTime, byZone.Took.Seconds(), zones*startTime, byPod.Moved, byPod.Took.Seconds(), whole.Seconds(), time.Duration(pods)*startTime), nil
 }
 
 // autoscaler runs drainers that know only PodDisruptionBudgets, and repeat refused evictions every
