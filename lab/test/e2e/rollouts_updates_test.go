@@ -615,7 +615,6 @@ func updatesCompared(ctx context.Context, s *scene) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", by, err)
 		}
-		fmt.Println(figures.Result())
 		calls[by] = figures.CallsPerPod()
 		if by == evictions.ByRollout || by == evictions.ByEvictor {
 			if err := figures.Waves.Err(evictions.Limits{Evictions: pods, Down: pods / 3, Domains: 1}); err != nil {

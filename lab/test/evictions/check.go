@@ -88,9 +88,8 @@ type World struct {
 
 // Report is the result of a check.
 type Report struct {
-	// Evictions is the number of evicted pods, Reservations that of committed reservations, and Writes
-	// that of their writes.
-	Evictions, Reservations, Writes int
+	// Evictions is the number of evicted pods.
+	Evictions int
 	// OverBudget is the number of evictions beyond a budget, and Unreserved that of healthy pods that
 	// were evicted without a reservation in a budget that covers them.
 	OverBudget, Unreserved int
@@ -256,7 +255,7 @@ func (r *replay) stepBudget(e event) {
 	before, known := r.budgets[e.uid]
 	r.budgets[e.uid] = e.budget
 	made := map[string]int{} // by domain, for pods that were healthy
-	all := 0
+	reserves := false
 	for uid := range e.budget.reserved {
 		if before.has(uid) {
 			continue
@@ -265,16 +264,14 @@ func (r *replay) stepBudget(e event) {
 			r.committed[uid] = map[string]bool{}
 		}
 		r.committed[uid][e.budget.name] = true
-		all++
+		reserves = true
 		if p, ok := r.pods[uid]; ok && p.healthy() {
 			made[r.Domains[p.node]]++
 		}
 	}
-	if !known || all == 0 || r.Expected[e.budget.name] == 0 {
+	if !known || !reserves || r.Expected[e.budget.name] == 0 {
 		return
 	}
-	r.Reservations += all
-	r.Writes++
 	r.judge(before, e, made)
 }
 

@@ -35,10 +35,6 @@ type BudgetsOptions struct {
 type BudgetsFigures struct {
 	Figures
 	Report
-	// Calls counts the API requests of Vicinity's pods. Webhook has the times that the API server
-	// waited for the webhook.
-	Calls   float64
-	Webhook WebhookTimes
 }
 
 // CrowdPods is the number of pods of each workload of a storm.
@@ -88,26 +84,16 @@ func (f *Field) EvictCrowd(ctx context.Context, o BudgetsOptions) (figures Budge
 		return figures, err
 	}
 	defer h.Stop()
-	calls := CountCalls(f.Client)
-	before, err := calls.Total(ctx)
-	if err != nil {
-		return figures, err
-	}
-	times, err := ReadWebhookTimes(ctx, f.Client)
-	if err != nil {
-		return figures, err
-	}
 	storm := &Storm{API: f.Client, History: h, InFlight: o.InFlight, Evictions: o.Evictions, Died: o.Died}
 	var beside sync.WaitGroup
 	var failed error
 	if o.Midway != nil {
 		beside.Go(func() {
-			failed = kube.Wait(ctx, "a third of the evictions", func(ctx context.Context) (string, error) {
-				_, err := calls.Total(ctx) // this keeps the counts of pods that end
+			failed = kube.Wait(ctx, "a third of the evictions", func(context.Context) (string, error) {
 				if n := storm.Progress(); n < o.Evictions/3 {
-					return fmt.Sprintf("%d were admitted", n), err
+					return fmt.Sprintf("%d were admitted", n), nil
 				}
-				return "", err
+				return "", nil
 			})
 			failed = cmp.Or(failed, o.Midway(ctx))
 		})
@@ -120,15 +106,6 @@ func (f *Field) EvictCrowd(ctx context.Context, o BudgetsOptions) (figures Budge
 	if err := f.settled(ctx, o); err != nil {
 		return figures, err
 	}
-	after, err := calls.Total(ctx)
-	if err != nil {
-		return figures, err
-	}
-	figures.Calls = after - before
-	if figures.Webhook, err = ReadWebhookTimes(ctx, f.Client); err != nil {
-		return figures, err
-	}
-	figures.Webhook = figures.Webhook.Since(times)
 	figures.Report, err = f.Judge(ctx, h, expected)
 	return figures, err
 }
@@ -195,12 +172,10 @@ type RecycleOptions struct {
 	StartTime time.Duration
 	// Budget is a manifest for the pods with the label app=service.
 	Budget string
-	// Nodes, if not 0, limits the nodes without network.
+	// Nodes is the number of nodes without network to use.
 	Nodes int
 	// Within, if not zero, ends the drains early.
 	Within time.Duration
-	// Patient runs kubectl drain again where it gave up.
-	Patient bool
 }
 
 // RecycleFigures are the results of the move.
@@ -208,8 +183,6 @@ type RecycleFigures struct {
 	Took   time.Duration
 	Moved  int
 	Report Report
-	// GaveUp is how often kubectl drain gave up, and was run again.
-	GaveUp int
 }
 
 // Recycle moves a service that is spread over three zones from one half of each zone's nodes to the
@@ -219,12 +192,8 @@ func (f *Field) Recycle(ctx context.Context, o RecycleOptions) (figures RecycleF
 	zones := f.Zones()
 	for _, zone := range zones {
 		nodes := f.Nodes(zone)
-		if o.Nodes > 0 {
-			others := nodes[o.Nodes/len(zones):]
-			nodes, unused = nodes[:o.Nodes/len(zones)], append(unused, others...)
-		}
-		first = append(first, nodes[:len(nodes)/2]...)
-		second = append(second, nodes[len(nodes)/2:]...)
+		each := o.Nodes / len(zones)
+		first, second, unused = append(first, nodes[:each/2]...), append(second, nodes[each/2:each]...), append(unused, nodes[each:]...)
 	}
 	if err := f.SetSchedulable(ctx, false, slices.Concat(second, unused)...); err != nil {
 		return figures, err
@@ -257,9 +226,10 @@ func (f *Field) Recycle(ctx context.Context, o RecycleOptions) (figures RecycleF
 		if err == nil || o.Within > 0 {
 			break
 		}
-		if figures.GaveUp++; ctx.Err() != nil || !o.Patient {
+		if ctx.Err() != nil {
 			return figures, err
 		}
+		// kubectl gave up.
 	}
 	if err := f.WaitDeployment(ctx, f.Namespace, w.Name); err != nil {
 		return figures, err

@@ -52,8 +52,6 @@ type UpdateFigures struct {
 	Waves   Waves
 	// Calls are the requests about pods and their updaters, as the API server counts them.
 	Calls float64
-	// Refused is the number of refused evictions of ByEvictor.
-	Refused int
 }
 
 // Whole is the time for all pods, at the measured pace.
@@ -63,12 +61,6 @@ func (f UpdateFigures) Whole() time.Duration {
 
 // CallsPerPod is the number of requests per updated pod.
 func (f UpdateFigures) CallsPerPod() float64 { return f.Calls / float64(max(1, f.Updated)) }
-
-// Result returns a RESULT line.
-func (f UpdateFigures) Result() string {
-	return fmt.Sprintf("RESULT rollout=%s seconds=%.0f zones_down_max=%d api_calls_per_pod=%.1f pods=%d updated=%d refused=%d",
-		f.By, f.Whole().Seconds(), f.Waves.MostDomains, f.CallsPerPod(), f.Pods, f.Updated, f.Refused)
-}
 
 const fleet = "fleet"
 
@@ -121,7 +113,7 @@ func (f *Field) Update(ctx context.Context, o UpdateOptions) (figures UpdateFigu
 	defer cancel()
 	var evictor sync.WaitGroup
 	if o.By == ByEvictor {
-		evictor.Go(func() { figures.Refused = f.evictOld(limited, h, old) })
+		evictor.Go(func() { f.evictOld(limited, h, old) })
 	}
 	// Reading the history costs no counted request.
 	err = kube.Wait(limited, "all pods to be updated", func(context.Context) (string, error) {
@@ -234,7 +226,7 @@ const (
 
 // evictOld evicts the pods of a revision in any order, until the context ends. After a refusal it
 // pauses for the pod's zone. The pause doubles with each refusal and is shortened at random.
-func (f *Field) evictOld(ctx context.Context, h *History, revision string) (refused int) {
+func (f *Field) evictOld(ctx context.Context, h *History, revision string) {
 	zones := Domains(f.Shape)
 	asked := map[types.UID]bool{}
 	pauses, until := map[string]time.Duration{}, map[string]time.Time{}
@@ -255,10 +247,8 @@ func (f *Field) evictOld(ctx context.Context, h *History, revision string) (refu
 		case err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 			asked[p.uid], pauses[zone] = true, 0
 		default:
-			refused++
 			pauses[zone] = min(max(2*pauses[zone], leastPause), mostPause)
 			until[zone] = now.Add(pauses[zone]/2 + rand.N(pauses[zone]/2))
 		}
 	}
-	return refused
 }

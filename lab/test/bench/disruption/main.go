@@ -9,7 +9,6 @@
 //   - a StatefulSet of 420 pods that gets a new template: by a DomainRollout, a zone at a time; by a
 //     small controller that evicts every pod that budgets permit; and by its own rolling update, a
 //     pod at a time and as many as a zone has.
-//   - drainers of 500 nodes that ignore budgets by domain and repeat refused requests every second.
 //
 // "make bench-disruption" runs it in a lab of its own and removes the lab at the end.
 package main
@@ -29,13 +28,11 @@ type size struct {
 	// native limits the move of the service under a PodDisruptionBudget, and the rolling update of a
 	// pod at a time; 0 is no limit.
 	native time.Duration
-	// retry is how long nodes are drained while budgets refuse everything.
-	retry time.Duration
 }
 
 var sizes = map[string]size{
-	"short": {evictions: 2000, native: time.Minute, retry: 20 * time.Second},
-	"full":  {evictions: 10000, native: 0, retry: 2 * time.Minute},
+	"short": {evictions: 2000, native: time.Minute},
+	"full":  {evictions: 10000},
 }
 
 const (

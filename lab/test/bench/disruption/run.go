@@ -37,10 +37,7 @@ func (b *bench) measure(ctx context.Context) error {
 	if err := b.move(ctx); err != nil {
 		return err
 	}
-	if err := b.update(ctx); err != nil {
-		return err
-	}
-	return b.refuse(ctx)
+	return b.update(ctx)
 }
 
 func (b *bench) evict(ctx context.Context) error {
@@ -82,14 +79,14 @@ func (b *bench) move(ctx context.Context) error {
 	}
 	b.Say("%d pods move a zone at a time", pods)
 	f.byZone, err = service.Recycle(ctx, evictions.RecycleOptions{
-		Pods: pods, StartTime: startTime, Nodes: recycledNodes, Patient: true,
+		Pods: pods, StartTime: startTime, Nodes: recycledNodes,
 		Budget: evictions.ByZone("service", "app", "service", `maxUnavailable: "100%"`, "maxUnavailableDomains: 1"),
 	})
 	if err != nil {
 		return err
 	}
 	b.Say("they move a pod at a time")
-	f.native, err = service.Recycle(ctx, evictions.RecycleOptions{Pods: pods, StartTime: startTime, Nodes: recycledNodes, Patient: true, Within: b.native, Budget: evictions.OneAtATime("service")})
+	f.native, err = service.Recycle(ctx, evictions.RecycleOptions{Pods: pods, StartTime: startTime, Nodes: recycledNodes, Within: b.native, Budget: evictions.OneAtATime("service")})
 	return err
 }
 
@@ -111,28 +108,6 @@ func (b *bench) update(ctx context.Context) error {
 		b.figures.updates = append(b.figures.updates, figures)
 	}
 	return nil
-}
-
-func (b *bench) refuse(ctx context.Context) error {
-	idle, err := b.at(ctx, "idle")
-	if err != nil {
-		return err
-	}
-	w := evictions.Workload{Name: "idle", Replicas: nodes}
-	if err := idle.Run(ctx, evictions.ByZone("idle", "app", "idle", "maxUnavailable: 0"), w); err != nil {
-		return err
-	}
-	refused, err := idle.Pods(ctx, w.Name, "")
-	if err != nil {
-		return err
-	}
-	var names []string
-	for i := range refused {
-		names = append(names, refused[i].Name)
-	}
-	b.Say("%d drainers are refused", len(names))
-	b.figures.retry, err = idle.Retry(ctx, b.retry, names, map[string]int{w.Name: w.Replicas})
-	return err
 }
 
 func replaceReplica(ctx context.Context, client *lab.Client) error {
