@@ -4,17 +4,15 @@
 //
 // The time of a change begins when the change of an EndpointSlice is sent. It ends when a new
 // connection from the node reaches the new endpoint. With vicinity-proxy the change passes through
-// vicinity-controller and an EndpointGroup. Changes of the group itself, which kube-proxy does not
-// know, are measured too.
+// vicinity-controller and an EndpointGroup.
 //
 // Each proxy has its default flags, except those for settings of the whole kernel. Changes follow each
 // other, so that kube-proxy waits for its minimum sync period before each. It takes more turns with
 // shorter ones. CPU is that of the proxy and of its child processes during many changes. Memory is
-// resident memory after all changes. As a control, each connection through the cluster IP is followed
-// by one to the endpoint itself. Each connection has a source port of its own, and the kernel's
-// connection table is empty at the start. At the end both proxies run at the same time, each on its own
-// node, and connections by the rules of either alternate. Figures show the load of the machine, which
-// includes this benchmark.
+// resident memory after all changes. Then connections are counted that fail. Each has a source port of
+// its own, and the kernel's connection table is empty at the start. At the end both proxies run at the
+// same time, each on its own node, and connections by the rules of either alternate. As a control, each
+// is followed by one to the endpoint itself.
 //
 // "make bench-proxy" runs it in a lab of its own and removes the lab at the end.
 package main
@@ -34,7 +32,7 @@ const (
 	// peerChanges under kube-proxy, which takes up to seconds for each. costly more changes follow under
 	// vicinity-proxy while its CPU is measured.
 	changes, peerChanges, costly = 200, 10, 100
-	// connects is the number of connections that are timed.
+	// connects is the number of connections after the changes, and of each way in a race.
 	connects = 5000
 	// races is how often both proxies run at the same time.
 	races = 3

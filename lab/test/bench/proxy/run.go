@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,26 +84,15 @@ func (b *bench) measure(ctx context.Context) (err error) {
 
 func (b *bench) takeTurn(ctx context.Context, who string) error {
 	figures := b.figures.of(who, b.cluster.made)
-	figures.look()
-	defer figures.look()
-	begun := time.Now()
-	defer func() { figures.turns += time.Since(begun) }()
 	if slices.Contains(peers, who) {
 		return b.measurePeer(ctx, who, figures)
 	}
-	return b.withController(ctx, true, func(stop func() error) error {
+	return b.withController(ctx, true, func() error {
 		return b.withProxy(ctx, vicinity, figures, func(p *meter.Program) error {
 			if err := b.served(ctx, b.cluster.made+1); err != nil {
 				return err
 			}
 			if err := b.changeSlices(ctx, p, figures); err != nil {
-				return err
-			}
-			// It would revert the changes of a group.
-			if err := stop(); err != nil {
-				return err
-			}
-			if err := b.groupChanges(ctx, changes, &figures.groupChanges); err != nil {
 				return err
 			}
 			return b.finish(ctx, p, figures)
@@ -123,7 +110,7 @@ func (b *bench) measurePeer(ctx context.Context, who string, figures *contest) e
 		if err := b.Rest(ctx); err != nil {
 			return err
 		}
-		err := b.costs(p, figures, peerChanges, func() error { return b.changeSlice(ctx, peerChanges, peerPause, figures) })
+		err := b.costs(p, figures, peerChanges, func() error { return b.change(ctx, peerChanges, peerPause, &figures.changes) })
 		if err != nil {
 			return err
 		}
@@ -136,28 +123,20 @@ func (b *bench) handBack(ctx context.Context) error {
 	if !b.handed {
 		return nil
 	}
-	return b.withController(ctx, false, func(func() error) error { return nil })
+	return b.withController(ctx, false, func() error { return nil })
 }
 
-// finish measures the proxy's memory, and the time of connections by its rules and to the endpoint
-// itself.
+// finish measures the proxy's memory, and counts the connections by its rules that fail.
 func (b *bench) finish(ctx context.Context, p *meter.Program, figures *contest) error {
 	held, err := p.Memory()
 	if err != nil {
 		return err
 	}
 	figures.memory = max(figures.memory, held)
-	end, err := b.answering(ctx)
+	all, err := times(ctx, connects, way{b.prober.namespace, b.cluster.live})
 	if err != nil {
 		return err
 	}
-	namespace := b.prober.namespace
-	all, err := times(ctx, connects, way{namespace, b.cluster.live}, way{namespace, netip.AddrPortFrom(end.address, endpointPort)})
-	if err != nil {
-		return err
-	}
-	figures.connects = append(figures.connects, all[0].took...)
-	figures.direct = append(figures.direct, all[1].took...)
 	b.count(figures, all)
 	return nil
 }
@@ -172,18 +151,9 @@ func (b *bench) count(figures *contest, all []connections) {
 	}
 }
 
-// answering returns the end that the live Service certainly leads to.
-func (b *bench) answering(ctx context.Context) (end, error) {
-	to := b.cluster.ends[b.turn%2]
-	ctx, cancel := context.WithTimeoutCause(ctx, changeTime, errors.New("the last change is not in effect"))
-	defer cancel()
-	_, err := b.prober.until(ctx, aim{to: b.cluster.live, want: to.letter, inRow: alone, pause: often}, time.Now())
-	return to, err
-}
-
 // withController runs the controller, which hands Services over or back, and calls a function when
-// that is done. The function may stop the controller.
-func (b *bench) withController(ctx context.Context, groups bool, do func(stop func() error) error) (err error) {
+// that is done.
+func (b *bench) withController(ctx context.Context, groups bool, do func() error) (err error) {
 	program, err := b.Program("vicinity-controller")
 	if err != nil {
 		return err
@@ -200,8 +170,7 @@ func (b *bench) withController(ctx context.Context, groups bool, do func(stop fu
 		return err
 	}
 	b.handed = groups
-	stop := sync.OnceValue(controller.Stop)
-	defer func() { err = errors.Join(err, stop()) }()
+	defer func() { err = errors.Join(err, controller.Stop()) }()
 	what := "Services go to vicinity-proxy"
 	if !groups {
 		what = "Services go back to kube-proxy"
@@ -219,7 +188,7 @@ func (b *bench) withController(ctx context.Context, groups bool, do func(stop fu
 	if err != nil {
 		return err
 	}
-	return do(stop)
+	return do()
 }
 
 // served waits until vicinity-proxy alone serves a number of Services, without pending work.
@@ -278,44 +247,9 @@ func (b *bench) current(ctx context.Context) (end, error) {
 	return end{}, fmt.Errorf("the live Service leads to %v", slice.Endpoints[0].Addresses)
 }
 
-// changeSlice changes the live Service's endpoint by its slice. It records the time of each change
-// since before the request, and the API server's part.
-func (b *bench) changeSlice(ctx context.Context, number int, pause time.Duration, into *contest) error {
-	return b.change(ctx, number, pause, &into.changes, func(ctx context.Context, to end) error {
-		sent := time.Now()
-		err := b.patchSlice(ctx, to)
-		into.writes = append(into.writes, time.Since(sent))
-		return err
-	})
-}
-
-// patchSlice makes the live Service lead to an end.
-func (b *bench) patchSlice(ctx context.Context, to end) error {
-	_, err := b.API.DiscoveryV1().EndpointSlices(liveName).
-		Patch(ctx, liveName+"-0", types.JSONPatchType, patchOf(to.address, to.node), metav1.PatchOptions{})
-	return err
-}
-
-// groupChanges changes the live Service's endpoint by its group.
-func (b *bench) groupChanges(ctx context.Context, number int, took *[]time.Duration) error {
-	groups := b.cluster.groups.Namespace(liveName)
-	list, err := groups.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	if len(list.Items) != 1 {
-		return fmt.Errorf("the live Service has %d groups, want 1", len(list.Items))
-	}
-	name := list.Items[0].GetName()
-	return b.change(ctx, number, often, took, func(ctx context.Context, to end) error {
-		patch := fmt.Appendf(nil, `{"spec":{"endpoints":[{"address":%q,"zone":%q,"node":%q}]}}`, to.address, to.node.Zone, to.node.Name)
-		_, err := groups.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
-	})
-}
-
-// change makes changes one after the other, each a moment after the previous one has taken effect.
-func (b *bench) change(ctx context.Context, number int, pause time.Duration, took *[]time.Duration, write func(context.Context, end) error) error {
+// change makes the live Service lead to the other end, a number of times, each a moment after the
+// previous change has taken effect. It records the times since before the request.
+func (b *bench) change(ctx context.Context, number int, pause time.Duration, took *[]time.Duration) error {
 	for range number {
 		b.turn++
 		to := b.cluster.ends[b.turn%2]
@@ -333,7 +267,11 @@ func (b *bench) change(ctx context.Context, number int, pause time.Duration, too
 		}
 		sent := time.Now()
 		written := make(chan error, 1)
-		go func() { written <- write(limited, to) }()
+		go func() {
+			_, err := b.API.DiscoveryV1().EndpointSlices(liveName).
+				Patch(limited, liveName+"-0", types.JSONPatchType, patchOf(to.address, to.node), metav1.PatchOptions{})
+			written <- err
+		}()
 		effect, err := b.prober.until(limited, aim{to: b.cluster.live, want: to.letter, inRow: 1, pause: pause}, sent)
 		err = errors.Join(err, <-written)
 		cancel()
@@ -351,11 +289,11 @@ func (b *bench) changeSlices(ctx context.Context, p *meter.Program, figures *con
 	if err := b.Rest(ctx); err != nil {
 		return err
 	}
-	err := b.costs(p, figures, costly, func() error { return b.changeSlice(ctx, costly, seldom, &contest{}) })
+	err := b.costs(p, figures, costly, func() error { return b.change(ctx, costly, seldom, new([]time.Duration)) })
 	if err != nil {
 		return err
 	}
-	return b.changeSlice(ctx, changes, often, figures)
+	return b.change(ctx, changes, often, &figures.changes)
 }
 
 // costs measures the CPU of a number of changes, with everything else that the proxy does meanwhile.
@@ -399,9 +337,7 @@ func (b *bench) measureWeights(ctx context.Context) error {
 		return err
 	}
 	figures := b.figures.of(weighted, b.cluster.made)
-	figures.look()
-	defer figures.look()
-	return b.withController(ctx, true, func(func() error) error {
+	return b.withController(ctx, true, func() error {
 		// Services are handed over only while a proxy runs.
 		if err := b.withProxy(ctx, vicinity, &contest{}, func(*meter.Program) error { return b.weightsSettled(ctx) }); err != nil {
 			return err
@@ -447,7 +383,7 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 		return err
 	}
 	zones := len(b.Cluster.Shape().Zones)
-	return b.withController(ctx, true, func(func() error) error {
+	return b.withController(ctx, true, func() error {
 		// Services are handed over only while a proxy runs.
 		err := b.withProxy(ctx, vicinity, &contest{}, func(*meter.Program) error { return b.subsetsSettled(ctx, zones) })
 		if err != nil {
@@ -469,7 +405,6 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 				if one.into.endpoints, err = b.metric(ctx, "vicinity_proxy_endpoints", `family="IPv4"`); err != nil {
 					return err
 				}
-				one.into.load = meter.LoadNow()
 				one.into.memory, err = p.Memory()
 				return err
 			})
@@ -509,15 +444,11 @@ func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 
 // measureCrowd gives one Service many endpoints, and measures the time until all are programmed.
 func (b *bench) measureCrowd(ctx context.Context) error {
-	return b.withController(ctx, true, func(func() error) error {
+	return b.withController(ctx, true, func() error {
 		return b.withProxy(ctx, vicinity, &contest{}, func(p *meter.Program) error {
 			limited, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the endpoints take too long"))
 			defer cancel()
 			before, err := b.metric(limited, "vicinity_proxy_endpoints", `family="IPv4"`)
-			if err != nil {
-				return err
-			}
-			cpu, err := p.CPU()
 			if err != nil {
 				return err
 			}
@@ -526,7 +457,6 @@ func (b *bench) measureCrowd(ctx context.Context) error {
 			if err := b.cluster.crowd(limited, b.endpoints); err != nil {
 				return err
 			}
-			b.figures.crowdWritten = time.Since(begun)
 			err = poll(limited, "endpoints to be programmed", seldom, func(ctx context.Context) (bool, error) {
 				now, err := b.metric(ctx, "vicinity_proxy_endpoints", `family="IPv4"`)
 				return now >= before+float64(b.endpoints), err
@@ -534,12 +464,7 @@ func (b *bench) measureCrowd(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			b.figures.crowd, b.figures.crowded, b.figures.crowdLoad = b.endpoints, time.Since(begun), meter.LoadNow()
-			spent, err := p.CPU()
-			if err != nil {
-				return err
-			}
-			b.figures.crowdCPU = spent - cpu
+			b.figures.crowd, b.figures.crowded = b.endpoints, time.Since(begun)
 			b.figures.crowdMemory, err = p.Memory()
 			return err
 		})
