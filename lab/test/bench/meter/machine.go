@@ -16,18 +16,10 @@ func describeMachine() (string, error) {
 	if err := unix.Uname(&system); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d CPUs, Linux %s, %s, load %s before the lab is up",
-		runtime.NumCPU(), unix.ByteSliceToString(system.Release[:]), runtime.Version(), LoadNow()), nil
-}
-
-// LoadNow returns the kernel's mean number of running or waiting threads in the last minute.
-func LoadNow() string {
 	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	first, _, _ := strings.Cut(string(text), " ")
-	return first
+	load, _, _ := strings.Cut(string(text), " ")
+	return fmt.Sprintf("%d CPUs, Linux %s, %s, load %s before the lab is up",
+		runtime.NumCPU(), unix.ByteSliceToString(system.Release[:]), runtime.Version(), load), err
 }
 
 // ticks are the busy and the idle time of all CPUs, in units of the kernel.

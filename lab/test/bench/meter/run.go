@@ -24,7 +24,6 @@ import (
 	"vicinity.dev/vicinity/internal/kit/plaintext"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
-	"vicinity.dev/vicinity/test/kube"
 )
 
 // Run is a run of a benchmark, with its own lab and folder. Both are removed at its end.
@@ -192,23 +191,6 @@ func Page(ctx context.Context, transport http.RoundTripper, from netip.AddrPort,
 		err = fmt.Errorf("%s: %s", path, response.Status)
 	}
 	return string(body), err
-}
-
-// Profile writes a profile of a program to a folder, or nothing without a folder.
-func Profile(ctx context.Context, folder, name string, from netip.AddrPort, path string) error {
-	if folder == "" {
-		return nil
-	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	return kube.Wait(ctx, "the profile "+name, func(ctx context.Context) (string, error) {
-		page, err := Page(ctx, nil, from, path)
-		if err != nil {
-			return "", err
-		}
-		return "", os.WriteFile(filepath.Join(folder, name+".pprof"), []byte(page), 0o600)
-	})
 }
 
 // Table formats figures; the first row has the titles.

@@ -82,8 +82,6 @@ func (a *answers) check() error {
 
 func (a *answers) p99() time.Duration { return meter.Quantile(a.latencies, 0.99) }
 
-func (a *answers) p50() time.Duration { return meter.Quantile(a.latencies, 0.5) }
-
 func readAnswers(output io.Reader) (answers, error) {
 	a := answers{codes: map[string]int{}}
 	found := map[string]bool{}

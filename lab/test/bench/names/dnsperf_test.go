@@ -46,7 +46,7 @@ func TestReadAnswers(t *testing.T) {
 	if want := map[string]int{"NOERROR": 300, "NXDOMAIN": 99}; !maps.Equal(a.codes, want) {
 		t.Errorf("codes are %v, want %v", a.codes, want)
 	}
-	if len(a.latencies) != 3 || a.p99() != 1202*time.Microsecond || a.p50() != 297*time.Microsecond {
+	if len(a.latencies) != 3 || a.p99() != 1202*time.Microsecond {
 		t.Errorf("latencies are %v", a.latencies)
 	}
 	if err := a.check(); err != nil {

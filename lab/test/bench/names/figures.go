@@ -16,8 +16,6 @@ type figures struct {
 	pods     int
 	memories []memory
 	contests []*contest
-	// loads are the loads of the machine at the start of each contest, and at the end.
-	loads []string
 }
 
 // memory is the memory of a server after queries, and its peak, in bytes.
@@ -41,14 +39,13 @@ type round map[string]turn
 type turn struct {
 	perSecond float64
 	// cpu is the server's CPU time per query.
-	cpu      time.Duration
-	p50, p99 time.Duration
+	cpu time.Duration
+	p99 time.Duration
 }
 
 // Values of a turn as numbers.
 func perSecond(t turn) float64 { return t.perSecond }
 func cpu(t turn) float64       { return meter.Microseconds(t.cpu) }
-func p50(t turn) float64       { return meter.Microseconds(t.p50) }
 func p99(t turn) float64       { return meter.Microseconds(t.p99) }
 
 func (c *contest) median(dns string, of func(turn) float64) float64 {
@@ -81,10 +78,10 @@ func median(values []float64) float64 {
 	return sorted[middle]
 }
 
-// String returns tables and RESULT lines.
+// String returns tables.
 func (f *figures) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s; load in between %s\n\n", f.machine, strings.Join(f.loads, " "))
+	fmt.Fprintf(&text, "%s\n\n", f.machine)
 	rows := [][]string{{
 		"queries", "cache", "queries a second: CoreDNS, vicinity-dns", "ratio", "p99 at a rate", "p99: CoreDNS, vicinity-dns", "ratio",
 		"CPU of a query: CoreDNS, vicinity-dns", "ratio",
@@ -107,43 +104,7 @@ func (f *figures) String() string {
 		}
 		text.WriteString("\n" + meter.Table(rows))
 	}
-	text.WriteByte('\n')
-	f.list(&text)
 	return text.String()
-}
-
-func (f *figures) list(text *strings.Builder) {
-	for _, m := range f.memories {
-		fmt.Fprintf(text, "RESULT memory dns=%s watch=%s pods=%d pss_mib=%d peak_mib=%d\n", m.dns, m.pods, f.pods, m.held>>20, m.most>>20)
-	}
-	for _, c := range f.contests {
-		for _, dns := range []string{coredns, vicinity} {
-			fmt.Fprintf(text, "RESULT dns=%s cache=%s mix=%s qps=%.0f p50_us=%.0f p99_us=%.0f cpu_us_per_query=%.2f\n", dns, yes(c.cache), c.mix,
-				c.median(dns, perSecond), c.median(dns, p50), c.median(dns, p99), c.median(dns, cpu))
-		}
-	}
-	for _, c := range f.contests {
-		fmt.Fprintf(text, "RESULT ratio cache=%s mix=%s qps=%.3f p99=%.3f cpu=%.3f\n", yes(c.cache), c.mix, c.ratio(perSecond), c.ratio(p99), c.ratio(cpu))
-	}
-	// The worst of the answers that equal those without the plugin, and of the others.
-	passed, chosen := f.worst(plain, headless), f.worst(filtered)
-	fmt.Fprintf(text, "RESULT ratios pods=%d qps=%.3f p99=%.3f cpu=%.3f filtered_qps=%.3f filtered_p99=%.3f filtered_cpu=%.3f\n", f.pods,
-		passed.perSecond, passed.p99, passed.cpu, chosen.perSecond, chosen.p99, chosen.cpu)
-}
-
-// ratios has the worst ratio over several contests.
-type ratios struct{ perSecond, p99, cpu float64 }
-
-func (f *figures) worst(mixes ...string) ratios {
-	worst := ratios{math.Inf(1), 0, 0}
-	for _, c := range f.contests {
-		if slices.Contains(mixes, c.mix) {
-			worst.perSecond = min(worst.perSecond, c.ratio(perSecond))
-			worst.p99 = max(worst.p99, c.ratio(p99))
-			worst.cpu = max(worst.cpu, c.ratio(cpu))
-		}
-	}
-	return worst
 }
 
 func yes(is bool) string {

@@ -16,7 +16,7 @@ func roundsOf(pairs ...[2]turn) (all []round) {
 }
 
 func turnOf(perSecond float64, p99, cpu time.Duration) turn {
-	return turn{perSecond: perSecond, p50: p99 / 2 * time.Microsecond, p99: p99 * time.Microsecond, cpu: cpu * time.Microsecond}
+	return turn{perSecond: perSecond, p99: p99 * time.Microsecond, cpu: cpu * time.Microsecond}
 }
 
 // A slow phase of the machine affects both servers of a round.

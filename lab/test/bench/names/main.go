@@ -41,7 +41,6 @@ func main() {
 	b := &bench{}
 	flags := flag.NewFlagSet("bench-names", flag.ContinueOnError)
 	named := flags.String("size", "short", "how many pods: short or full")
-	flags.StringVar(&b.profiles, "profiles", "", "`folder` for CPU profiles of both servers; empty turns them off")
 	meter.Main(flags, func(ctx context.Context, r *meter.Run) (fmt.Stringer, error) {
 		var err error
 		b.Run, b.figures.machine = r, r.Machine

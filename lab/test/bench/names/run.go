@@ -25,10 +25,8 @@ const (
 type bench struct {
 	*meter.Run
 	pods, nodes int
-	// profiles is the folder for profiles; empty turns them off.
-	profiles string
-	untyped  dynamic.Interface
-	figures  figures
+	untyped     dynamic.Interface
+	figures     figures
 }
 
 func (b *bench) measure(ctx context.Context) error {
@@ -54,11 +52,8 @@ func (b *bench) measure(ctx context.Context) error {
 			return err
 		}
 	}
-	b.look()
 	return nil
 }
-
-func (b *bench) look() { b.figures.loads = append(b.figures.loads, meter.LoadNow()) }
 
 func (b *bench) file(mix string) string { return filepath.Join(b.Folder, mix+".queries") }
 
@@ -107,7 +102,6 @@ func (b *bench) compare(ctx context.Context, cache bool) (err error) {
 }
 
 func (b *bench) contest(ctx context.Context, servers map[string]*server, c *contest) error {
-	b.look()
 	// The first answers fill caches, and show a rate that both servers can follow.
 	for _, dns := range []string{coredns, vicinity} {
 		a, err := b.load(servers[dns], c.mix, 0).run(ctx)
@@ -116,9 +110,6 @@ func (b *bench) contest(ctx context.Context, servers map[string]*server, c *cont
 		}
 		if rate := int(a.perSecond * restful); c.rate == 0 || rate < c.rate {
 			c.rate = rate
-		}
-		if err := b.profile(ctx, servers[dns], fmt.Sprintf("%s-%s-cache-%s", dns, c.mix, yes(c.cache)), b.load(servers[dns], c.mix, 0)); err != nil {
-			return err
 		}
 	}
 	// The last server of a round is the first of the next.
@@ -156,21 +147,5 @@ func (b *bench) takeTurn(ctx context.Context, s *server, l load, rate int) (turn
 	if err != nil {
 		return turn{}, err
 	}
-	return turn{perSecond: fast.perSecond, cpu: (after - before) / time.Duration(max(1, fast.completed)), p50: slow.p50(), p99: slow.p99()}, nil
-}
-
-// profile writes a CPU profile of a server under load, if profiles are enabled.
-func (b *bench) profile(ctx context.Context, s *server, name string, l load) error {
-	if b.profiles == "" {
-		return nil
-	}
-	const length = 10 * time.Second
-	loaded := make(chan error, 1)
-	go func() {
-		l.length = length + time.Second
-		_, err := l.run(ctx)
-		loaded <- err
-	}()
-	err := meter.Profile(ctx, b.profiles, name, s.pprof, fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", length.Seconds()))
-	return errors.Join(err, <-loaded)
+	return turn{perSecond: fast.perSecond, cpu: (after - before) / time.Duration(max(1, fast.completed)), p99: slow.p99()}, nil
 }

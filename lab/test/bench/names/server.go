@@ -31,7 +31,7 @@ type contender struct {
 
 type server struct {
 	*meter.Program
-	at, ready, metrics, pprof netip.AddrPort
+	at, ready, metrics netip.AddrPort
 }
 
 // startTime limits the wait until a server knows all objects, generously.
@@ -39,7 +39,7 @@ const startTime = 5 * time.Minute
 
 func (b *bench) serve(ctx context.Context, c contender) (*server, error) {
 	s := &server{}
-	for _, address := range []*netip.AddrPort{&s.at, &s.ready, &s.metrics, &s.pprof} {
+	for _, address := range []*netip.AddrPort{&s.at, &s.ready, &s.metrics} {
 		var err error
 		if *address, err = meter.FreeAddress(ctx); err != nil {
 			return nil, err
@@ -89,7 +89,7 @@ func (s *server) answers(ctx context.Context) error {
 // it does not know.
 func (c contender) corefile(s *server, kubeconfig string) string {
 	lines := []string{
-		"bind 127.0.0.1", "errors", "ready " + s.ready.String(), "pprof " + s.pprof.String(),
+		"bind 127.0.0.1", "errors", "ready " + s.ready.String(),
 		"kubernetes cluster.local in-addr.arpa ip6.arpa {", "  kubeconfig " + kubeconfig, "  startup_timeout 2m",
 		"  pods " + c.pods, "  fallthrough in-addr.arpa ip6.arpa", "  ttl 30", "}",
 		"prometheus " + s.metrics.String(), "loadbalance",

@@ -23,10 +23,9 @@ type change struct {
 	slice, address string
 	adds           bool
 	patch          []byte
-	// sent is the time of the request, and wrote its duration. seen is when a watch showed the change,
-	// answered when it showed the hints that followed. The latter two are zero if that did not happen.
+	// sent is the time of the request. seen is when a watch showed the change, answered when it showed
+	// the hints that followed. The latter two are zero if that did not happen.
 	sent, seen, answered time.Time
-	wrote                time.Duration
 }
 
 type operation struct {
@@ -128,9 +127,6 @@ func (b *bench) write(ctx context.Context, change *change) error {
 	if err != nil {
 		return fmt.Errorf("changing EndpointSlice %s: %w", change.slice, err)
 	}
-	b.observer.mu.Lock()
-	defer b.observer.mu.Unlock()
-	change.wrote = time.Since(change.sent)
 	return nil
 }
 

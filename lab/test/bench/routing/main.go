@@ -41,22 +41,21 @@ const (
 type bench struct {
 	*meter.Run
 	size
-	// flags are added to the controller's. profiles is the folder for profiles.
-	flags, profiles string
+	// flags are added to the controller's.
+	flags string
 
 	*planner
-	plans          []plan
-	observer       *observer
-	controller     *meter.Program
-	metrics, pprof netip.AddrPort
-	figures        figures
+	plans      []plan
+	observer   *observer
+	controller *meter.Program
+	metrics    netip.AddrPort
+	figures    figures
 }
 
 func main() {
 	b := &bench{}
 	flags := flag.NewFlagSet("bench-routing", flag.ContinueOnError)
 	named := flags.String("size", "short", "how much of everything: short or full")
-	flags.StringVar(&b.profiles, "profiles", "", "`folder` for profiles of the controller; empty turns them off")
 	flags.StringVar(&b.flags, "controller-flags", "", "more `flags` for the controller, added to those of the chart")
 	meter.Main(flags, func(ctx context.Context, r *meter.Run) (fmt.Stringer, error) {
 		var err error
@@ -97,17 +96,12 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	if err := b.change(ctx); err != nil {
 		return err
 	}
-	if f.memory, err = b.controller.Peak(); err != nil {
-		return err
-	}
-	return meter.Profile(ctx, b.profiles, "heap", b.pprof, "/debug/pprof/heap")
+	f.memory, err = b.controller.Peak()
+	return err
 }
 
 func (b *bench) start(ctx context.Context) (err error) {
 	if b.metrics, err = meter.FreeAddress(ctx); err != nil {
-		return err
-	}
-	if b.pprof, err = meter.FreeAddress(ctx); err != nil {
 		return err
 	}
 	program, err := b.Program("vicinity-controller")
@@ -118,9 +112,6 @@ func (b *bench) start(ctx context.Context) (err error) {
 		program, "--kubeconfig", b.Cluster.Kubeconfig(), "--namespace", "vicinity-system", "--leader-elect=false",
 		"--health-probe-bind-address", "0", "--metrics-bind-address", b.metrics.String(),
 	}
-	if b.profiles != "" {
-		args = append(args, "--pprof-bind-address", b.pprof.String())
-	}
 	b.controller, err = meter.Start("controller", "", b.Folder, b.Lost, append(args, strings.Fields(b.flags)...)...)
 	return err
 }
@@ -128,10 +119,6 @@ func (b *bench) start(ctx context.Context) (err error) {
 func (b *bench) converge(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, convergeTime, errors.New("the controller takes too long"))
 	defer cancel()
-	profiled := make(chan error, 1)
-	go func() {
-		profiled <- meter.Profile(ctx, b.profiles, "converge", b.pprof, "/debug/pprof/profile?seconds=20")
-	}()
 	o, f := b.observer, &b.figures
 	err := o.wait(ctx, func() string {
 		if o.done < b.services {
@@ -142,12 +129,9 @@ func (b *bench) converge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if f.hintedCPU, err = b.controller.CPU(); err != nil {
-		return err
-	}
 	b.Say("all hints are written")
 	err = o.wait(ctx, func() string {
-		f.converged, f.hinted = o.last.Sub(b.controller.Began), o.hinted
+		f.converged = o.last.Sub(b.controller.Began)
 		if o.reported < b.services {
 			return fmt.Sprintf("%d of %d Services have a condition", o.reported, b.services)
 		}
@@ -160,13 +144,8 @@ func (b *bench) converge(ctx context.Context) error {
 		return err
 	}
 	f.convergeSliceWrites, f.convergeServiceWrites = o.writes()
-	if f.convergeCPU, err = b.controller.CPU(); err != nil {
-		return err
-	}
-	if f.convergeMemory, err = b.controller.Peak(); err != nil {
-		return err
-	}
-	return <-profiled
+	f.convergeCPU, err = b.controller.CPU()
+	return err
 }
 
 func (b *bench) change(ctx context.Context) error {
@@ -178,8 +157,7 @@ func (b *bench) change(ctx context.Context) error {
 	if err := b.makeChanges(ctx, changes); err != nil {
 		return err
 	}
-	writes, err := b.quiet(ctx)
-	if err != nil {
+	if _, err := b.quiet(ctx); err != nil {
 		return err
 	}
 	cpu, err := b.controller.CPU()
@@ -187,10 +165,14 @@ func (b *bench) change(ctx context.Context) error {
 		return err
 	}
 	f := &b.figures
-	f.changeWrites, f.changeCPU = writes-f.convergeWrites, cpu-f.convergeCPU
+	f.changes, f.changeCPU = len(changes), cpu-f.convergeCPU
 	b.observer.mu.Lock()
 	defer b.observer.mu.Unlock()
-	f.measure(changes)
+	for _, c := range changes {
+		if !c.answered.IsZero() {
+			f.answered = append(f.answered, c.answered.Sub(c.sent))
+		}
+	}
 	return nil
 }
 

@@ -23,9 +23,8 @@ import (
 type observer struct {
 	mu       sync.Mutex
 	services map[types.NamespacedName]*observed
-	// hinted counts Services with hints on all endpoints, reported those with a condition, done those
-	// that need nothing more.
-	hinted, reported, done int
+	// reported counts Services with a condition, done those that need nothing more.
+	reported, done int
 	// sliceWrites and serviceWrites count updates.
 	sliceWrites, serviceWrites int
 	// last is the time of the last change of done.
@@ -146,7 +145,7 @@ func (o *observer) tally(s *observed, sign int) {
 	for _, part := range []struct {
 		count *int
 		holds bool
-	}{{&o.hinted, s.hinted()}, {&o.reported, s.reason != ""}, {&o.done, s.done()}} {
+	}{{&o.reported, s.reason != ""}, {&o.done, s.done()}} {
 		if part.holds {
 			*part.count += sign
 		}
