@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,8 +70,6 @@ func locatorsAtScale(ctx context.Context, s *scene) (figure string, err error) {
 	if p50 > delayBound {
 		return "", fmt.Errorf("the median time from an address to its PodLocator is %v, more than %v", p50.Round(time.Millisecond), delayBound)
 	}
-	fmt.Printf("RESULT pods=%d writes_per_change=%.3f controller_mib=%d locator_p50_ms=%.1f p99_ms=%.1f\n",
-		pods, writes/float64(changes), c.memory>>20, meter.Milliseconds(p50), meter.Milliseconds(p99))
 	return fmt.Sprintf("%d pods in %.0f s and a fifth replaced: %.3f writes a change, address to PodLocator in %v, %v at p99, controller %d MiB; a node relabelled: %d writes; restarted in %.1f s without any",
 		pods, written.Seconds(), writes/float64(changes), p50.Round(time.Millisecond), p99.Round(time.Millisecond), c.memory>>20, crowdPerNode, restart.Seconds()), nil
 }
@@ -87,9 +85,10 @@ type crowd struct {
 	pods      int
 	// folder has the controller's log, program is the path of its file, and metrics the address of
 	// its metrics.
-	folder, program, metrics string
-	controller               *meter.Program
-	memory                   int64
+	folder, program string
+	metrics         netip.AddrPort
+	controller      *meter.Program
+	memory          int64
 
 	mu sync.Mutex
 	// awaited has a channel for each pod that waits for its PodLocator; it receives the time when
@@ -204,58 +203,35 @@ func (c *crowd) watch(client *lab.Client) error {
 
 // start starts the controller, and waits until it has synced all pods and PodLocators.
 func (c *crowd) start() error {
-	var addresses [2]string
-	for i := range addresses {
-		listener, err := new(net.ListenConfig).Listen(c.ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		addresses[i] = listener.Addr().String()
-		if err := listener.Close(); err != nil {
-			return err
-		}
+	health, err := meter.FreeAddress(c.ctx)
+	if err != nil {
+		return err
 	}
-	c.metrics = addresses[0]
-	var err error
+	if c.metrics, err = meter.FreeAddress(c.ctx); err != nil {
+		return err
+	}
 	c.controller, err = meter.Start("vicinity-controller", "", c.folder, c.lost, c.program,
 		"--kubeconfig", c.cluster.Kubeconfig(), "--namespace", "vicinity-system", "--leader-elect=false", "--locators=all",
 		"--kube-api-qps", strconv.Itoa(crowdQPS), "--kube-api-burst", strconv.Itoa(crowdQPS),
-		"--metrics-bind-address", c.metrics, "--health-probe-bind-address", addresses[1])
+		"--metrics-bind-address", c.metrics.String(), "--health-probe-bind-address", health.String())
 	if err != nil {
 		return err
 	}
 	return kube.Wait(c.ctx, "the controller to know all pods", func(ctx context.Context) (string, error) {
-		response, err := get(ctx, "http://"+addresses[1]+"/readyz")
-		if err != nil {
+		if _, err := meter.Page(ctx, nil, health, "/readyz"); err != nil {
 			return err.Error(), nil // it still starts
 		}
-		return "", response.Body.Close()
+		return "", nil
 	})
-}
-
-func get(ctx context.Context, url string) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	if response.StatusCode != http.StatusOK {
-		return nil, errors.Join(fmt.Errorf("%s answered %s", url, response.Status), response.Body.Close())
-	}
-	return response, nil
 }
 
 // sum adds up a metric of the controller over the series whose labels contain a text.
 func (c *crowd) sum(metric, label string) (float64, error) {
-	response, err := get(c.ctx, "http://"+c.metrics+"/metrics")
+	page, err := meter.Page(c.ctx, nil, c.metrics, "/metrics")
 	if err != nil {
 		return 0, err
 	}
-	defer response.Body.Close()
-	return meter.SumMetric(response.Body, metric, label)
+	return meter.SumMetric(strings.NewReader(page), metric, label)
 }
 
 func (c *crowd) locatorWrites(label string) (float64, error) {

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -226,7 +225,7 @@ func (s *scene) surged(ctx context.Context, size int) (figure string, err error)
 	}
 	l.reset()
 	result, err := s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 300}}, func(ctx context.Context) error {
-		return errors.Join(s.restartPods(ctx), s.waitOldPodsGone(ctx))
+		return s.redeploy(ctx, patientDrain, quietDrain)
 	})
 	if err = errors.Join(err, converged()); err != nil {
 		return "", err
@@ -247,15 +246,6 @@ func (s *scene) surged(ctx context.Context, size int) (figure string, err error)
 		}
 	}
 	return figure, nil
-}
-
-// restartPods replaces all pods of the echo Deployment, as kubectl rollout restart does.
-func (s *scene) restartPods(ctx context.Context) error {
-	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"restarted":%q}}}}}`, time.Now().Format(time.RFC3339Nano))
-	if _, err := s.AppsV1().Deployments(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		return err
-	}
-	return s.WaitDeployment(ctx, s.namespace, "echo")
 }
 
 // churn kills pods one after the other, of a balanced Service, then of one that prefers its zone, and
