@@ -34,7 +34,6 @@ func proxyArea() area {
 			{name: "probe", keep: proxyProbed, within: 4 * time.Minute},
 			{name: "conformance", keep: conformance, within: 10 * time.Minute, tier: inTest},
 			{name: "accounting", keep: proxyAccounting, within: 3 * time.Minute, beside: true, tier: inTest},
-			{name: "affinity-timeout", keep: affinityTimeout, within: 3 * time.Minute, beside: true},
 			{name: "nodes-within-the-bound", keep: nodesWithinTheBound(byGroups), within: 4 * time.Minute, beside: true},
 			{name: "keys", keep: proxyKeys, within: 4 * time.Minute, beside: true},
 			{name: "hard-keys", keep: proxyHardKeys, within: 4 * time.Minute, beside: true, tier: inTest},
