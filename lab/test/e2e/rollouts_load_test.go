@@ -149,9 +149,9 @@ func (s *scene) overloads(ctx context.Context, r *rolled) (measured map[string]f
 	return measured, r.waitComplete(ctx, "2")
 }
 
-// measuredOverload returns by how many percent the busiest endpoint exceeds the even share, if all
-// zones send the traffic of the plan. It also returns how many endpoints answered.
-func measuredOverload(e explained, result load.Result) (overload float64, endpoints int) {
+// sharesOf returns the shares of the traffic that pods get if all zones send the traffic of the plan:
+// in a measurement, zones do not send equal amounts.
+func sharesOf(e explained, result load.Result) map[string]float64 {
 	sent, shares := map[string]float64{}, map[string]float64{}
 	for _, flow := range result.Flows {
 		sent[flow.Zone] += float64(flow.Answers)
@@ -163,6 +163,13 @@ func measuredOverload(e explained, result load.Result) (overload float64, endpoi
 			}
 		}
 	}
+	return shares
+}
+
+// measuredOverload returns by how many percent the busiest endpoint exceeds the even share. It also
+// returns how many endpoints answered.
+func measuredOverload(e explained, result load.Result) (overload float64, endpoints int) {
+	shares := sharesOf(e, result)
 	for _, share := range shares {
 		overload = max(overload, 100*(share*float64(len(shares))-1))
 	}

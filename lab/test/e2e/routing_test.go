@@ -262,20 +262,9 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 	if points(result.InZone(), expected.InZone/100) > 5 {
 		return "", fmt.Errorf("%.1f %% of traffic stayed in its zone; explain predicts %.1f %%", 100*result.InZone(), expected.InZone)
 	}
-	// Shares are of each zone's own traffic, because zones do not send equal amounts.
-	sent, shares := map[string]float64{}, map[string]float64{}
-	for _, flow := range result.Flows {
-		sent[flow.Zone] += float64(flow.Answers)
-	}
-	for _, zone := range e.Families[0].Zones {
-		if sent[zone.Zone] == 0 {
-			return "", fmt.Errorf("no client of %s was answered", zone.Zone)
-		}
-		for _, flow := range result.Flows {
-			if flow.Zone == zone.Zone {
-				shares[addresses[flow.To.Pod]] += zone.Traffic / 100 * float64(flow.Answers) / sent[flow.Zone]
-			}
-		}
+	shares := map[string]float64{}
+	for pod, share := range sharesOf(e, result) {
+		shares[addresses[pod]] = share
 	}
 	// Endpoints that the same zones use have the same load, except for chance. Chance is smaller
 	// for all of them together.

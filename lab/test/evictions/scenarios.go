@@ -251,7 +251,6 @@ type RetryFigures struct {
 	// Failed are evictions without an answer in time.
 	Failed  int
 	Failure string // of one of them
-	Times   []time.Duration
 	Took    time.Duration
 	Calls   float64
 	Writes  int // of budgets
@@ -287,9 +286,7 @@ func (f *Field) Retry(ctx context.Context, during time.Duration, pods []string, 
 				case <-timer.C:
 				}
 				timer.Reset(time.Second)
-				asked := time.Now()
 				err := f.Evict(limited, pod, nil)
-				took := time.Since(asked)
 				if limited.Err() != nil {
 					return
 				}
@@ -297,7 +294,6 @@ func (f *Field) Retry(ctx context.Context, during time.Duration, pods []string, 
 				switch {
 				case apierrors.IsTooManyRequests(err):
 					figures.Refused++
-					figures.Times = append(figures.Times, took)
 				case err == nil:
 					figures.Admitted++
 				default: // on an overloaded machine
