@@ -23,7 +23,7 @@ import (
 type observer struct {
 	mu       sync.Mutex
 	services map[types.NamespacedName]*observed
-	// reported counts Services with a condition, done those that need nothing more.
+	// reported counts Services with a condition, done Services with hints or a reason to have none.
 	reported, done int
 	// sliceWrites and serviceWrites count updates.
 	sliceWrites, serviceWrites int
