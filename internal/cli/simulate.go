@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,13 +38,6 @@ Data sets (--dataset):
   small, medium   its beginning, up to 20 and up to 50 endpoints in a zone
   representative  a few dozen cases that you can check by hand
   grid            all combinations of --zones, --nodes and --endpoints
-  FILE, or -      CSV from a file, or from standard input
-
-CSV has a header of "name" and the zones. A row has the name of a case and, for each zone,
-nodes and endpoints, or nothing if the case lacks the zone:
-
-  name,zone-a,zone-b,zone-c
-  only two zones,3 8,3 4,
 
 Hints cannot carry the weights of local-weighted, local-opt and flow.`,
 		Example: `  vicinity simulate --dataset representative
@@ -59,7 +50,7 @@ Hints cannot carry the weights of local-weighted, local-opt and flow.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.dataset, "dataset", "published", "`NAME` of the data set, a CSV file, or - for CSV on standard input")
+	flags.StringVar(&f.dataset, "dataset", "published", "`NAME` of the data set")
 	flags.IntVar(&f.zones, "zones", 3, "number of zones of the grid")
 	flags.StringVar(&f.nodes, "nodes", "1..10", "`RANGE` of nodes in a zone of the grid: 7, 1..10 or 1..10/3")
 	flags.StringVar(&f.endpoints, "endpoints", "0..20", "`RANGE` of endpoints in a zone of the grid")
@@ -80,17 +71,14 @@ Hints cannot carry the weights of local-weighted, local-opt and flow.`,
 const worstCases = 10
 
 // run runs the command. given reports whether a flag was given.
-func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(string) bool) (err error) {
+func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(string) bool) error {
 	options, note, err := f.options()
 	if err != nil {
 		return err
 	}
-	dataset, closeDataset, err := f.openDataset(ctx, s.In, given)
-	if err != nil {
+	if options.Dataset, err = f.readDataset(given); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeDataset()) }()
-	options.Dataset = dataset
 	if err := options.Validate(); err != nil {
 		return command.UsageErrorf("%w", err)
 	}
@@ -105,7 +93,7 @@ func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(s
 		return failure
 	}
 	if results.Partial {
-		reportPartial(s.Err, results, dataset)
+		fmt.Fprintf(s.Err, "partial: interrupted after %s of %s\n", plaintext.Thousands(results.Cases), count(options.Dataset.Cases(), "case", "cases"))
 	}
 	if err := f.write(s.Out, &results); err != nil {
 		return err
@@ -131,12 +119,4 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 	}
 	o.Weights, o.SliceSize, o.Worst = f.weights, f.sliceSize, worstCases
 	return o, note, nil
-}
-
-func reportPartial(w io.Writer, r simulate.Results, dataset simulate.Dataset) {
-	after := count(r.Cases, "case", "cases")
-	if all, known := dataset.Cases(); known {
-		after = fmt.Sprintf("%s of %s", plaintext.Thousands(r.Cases), count(all, "case", "cases"))
-	}
-	fmt.Fprintf(w, "partial: interrupted after %s\n", after)
 }

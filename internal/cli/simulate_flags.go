@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,46 +100,28 @@ func percentage(fraction float64) string {
 // gridFlags apply only to the data set "grid".
 var gridFlags = [...]string{"zones", "nodes", "endpoints"}
 
-// openDataset opens the data set of the flags. The caller must call done after the run.
-func (f *simulateFlags) openDataset(ctx context.Context, stdin io.Reader, given func(string) bool) (d simulate.Dataset, done func() error, err error) {
-	done = func() error { return nil }
+// readDataset returns the data set of the flags.
+func (f *simulateFlags) readDataset(given func(string) bool) (simulate.Dataset, error) {
 	if f.dataset != "grid" {
 		for _, flag := range gridFlags {
 			if given(flag) {
-				return nil, done, command.UsageErrorf("--%s is only for --dataset grid", flag)
+				return nil, command.UsageErrorf("--%s is only for --dataset grid", flag)
 			}
 		}
 	}
 	switch f.dataset {
 	case "published":
-		return simulate.Published(), done, nil
+		return simulate.Published(), nil
 	case "small":
-		return simulate.Small(), done, nil
+		return simulate.Small(), nil
 	case "medium":
-		return simulate.Medium(), done, nil
+		return simulate.Medium(), nil
 	case "representative":
-		return simulate.Representative(), done, nil
+		return simulate.Representative(), nil
 	case "grid":
-		d, err = f.grid()
-		return d, done, err
+		return f.grid()
 	}
-	if f.dataset == "-" {
-		if d, err = simulate.NewCSV(command.Interruptible(ctx, stdin), "standard input"); err != nil {
-			return nil, done, err
-		}
-		return d, done, nil
-	}
-	file, err := os.Open(f.dataset)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, done, command.UsageErrorf("--dataset %q is unknown; allowed are published, small, medium, representative, grid, a CSV file that exists, and -", f.dataset)
-	}
-	if err != nil {
-		return nil, done, err
-	}
-	if d, err = simulate.NewCSV(file, f.dataset); err != nil {
-		return nil, done, errors.Join(err, file.Close())
-	}
-	return d, file.Close, nil
+	return nil, command.UsageErrorf("--dataset %q is unknown; allowed are published, small, medium, representative and grid", f.dataset)
 }
 
 func (f *simulateFlags) grid() (simulate.Dataset, error) {

@@ -6,19 +6,19 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// Dataset is a sequence of cases: a named one, a Grid, or rows of CSV.
+// Dataset is a sequence of cases: a named one, or a Grid.
 type Dataset interface {
 	// Name is the name of the data set in options and results.
 	Name() string
-	// Cases is the number of cases, if that is known before they are read.
-	Cases() (n int64, known bool)
+	// Cases is the number of cases.
+	Cases() int64
 	// open starts the sequence of cases.
 	open() source
 }
 
 // source hands out the cases of a data set to several workers. A call fills b with the next batch,
 // or reports false when none is left.
-type source func(b *batch) (bool, error)
+type source func(b *batch) bool
 
 // batch is a run of cases for one worker. Its bounds do not depend on the workers.
 type batch struct {
@@ -43,17 +43,17 @@ type list struct {
 
 func (l *list) Name() string { return l.name }
 
-func (l *list) Cases() (n int64, known bool) { return int64(len(l.cases)), true }
+func (l *list) Cases() int64 { return int64(len(l.cases)) }
 
 func (l *list) open() source {
 	const size = 8
 	var next atomic.Int64
-	return func(b *batch) (bool, error) {
+	return func(b *batch) bool {
 		b.first = (next.Add(1) - 1) * size
-		if b.first >= int64(len(l.cases)) {
-			return false, nil
+		if b.first >= l.Cases() {
+			return false
 		}
-		b.cases = l.cases[b.first:min(b.first+size, int64(len(l.cases)))]
-		return true, nil
+		b.cases = l.cases[b.first:min(b.first+size, l.Cases())]
+		return true
 	}
 }

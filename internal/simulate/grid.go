@@ -155,17 +155,17 @@ func newGrids(name string, parts ...Grid) (*grids, error) {
 
 func (g *grids) Name() string { return g.name }
 
-func (g *grids) Cases() (n int64, known bool) { return g.total, true }
+func (g *grids) Cases() int64 { return g.total }
 
 // open generates batches by their number; nothing is stored.
 func (g *grids) open() source {
 	names := zoneNames(g.parts[0].Zones)
 	size := batchSize(len(names))
 	var next atomic.Int64
-	return func(b *batch) (bool, error) {
+	return func(b *batch) bool {
 		b.first = (next.Add(1) - 1) * size
 		if b.first >= g.total {
-			return false, nil
+			return false
 		}
 		b.shape(names, min(size, g.total-b.first))
 		filled, index := 0, b.first
@@ -181,7 +181,7 @@ func (g *grids) open() source {
 				break
 			}
 		}
-		return true, nil
+		return true
 	}
 }
 

@@ -14,7 +14,7 @@ type sample struct {
 	every int64
 }
 
-func (s sample) Cases() (n int64, known bool) { return s.total / s.every, true }
+func (s sample) Cases() int64 { return s.total / s.every }
 
 func (s sample) open() source {
 	return (&sampleSource{sample: s, names: zoneNames(s.parts[0].Zones)}).fill
@@ -26,12 +26,12 @@ type sampleSource struct {
 	next  atomic.Int64
 }
 
-func (s *sampleSource) fill(b *batch) (bool, error) {
+func (s *sampleSource) fill(b *batch) bool {
 	const size = 100
-	n, _ := s.Cases()
+	n := s.Cases()
 	b.first = (s.next.Add(1) - 1) * size
 	if b.first >= n {
-		return false, nil
+		return false
 	}
 	b.shape(s.names, min(size, n-b.first))
 	for i := range b.cases {
@@ -44,7 +44,7 @@ func (s *sampleSource) fill(b *batch) (bool, error) {
 			index -= s.sizes[p]
 		}
 	}
-	return true, nil
+	return true
 }
 
 // TestPublishedFigures compares a sample of the published data set with the published figures.

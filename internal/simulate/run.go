@@ -37,8 +37,6 @@ func Run(ctx context.Context, options Options) (Results, error) {
 		return results, ctx.Err()
 	case err != nil:
 		return results, err
-	case results.Cases == 0:
-		return results, fmt.Errorf("the data set %s has no cases", results.Dataset)
 	}
 	return results, nil
 }
@@ -91,11 +89,7 @@ func newWorker(o *Options, cases source) *worker {
 // work continues until no batch is left or ctx ends. It finishes a started batch, so that the
 // accounts of all variants have the same cases.
 func (w *worker) work(ctx context.Context) error {
-	for ctx.Err() == nil {
-		more, err := w.cases(&w.batch)
-		if err != nil || !more {
-			return err
-		}
+	for ctx.Err() == nil && w.cases(&w.batch) {
 		if err := w.score(); err != nil {
 			return err
 		}

@@ -50,29 +50,15 @@ func mustRun(t testing.TB, o Options) Results {
 }
 
 func TestResultsDoNotDependOnWorkers(t *testing.T) {
-	var csv strings.Builder
-	csv.WriteString("name,a,b,c\n")
-	for i, c := range all(t, someGrid(t)) {
-		z := c.Zones
-		fmt.Fprintf(&csv, "case %d,%v %d,%v %d,%v %d\n", i, z[0].Capacity, z[0].Endpoints, z[1].Capacity, z[1].Endpoints, z[2].Capacity, z[2].Endpoints)
-	}
-	for name, open := range map[string]func() (Dataset, error){
-		"grid":           func() (Dataset, error) { return someGrid(t), nil },
-		"representative": func() (Dataset, error) { return Representative(), nil },
-		"csv":            func() (Dataset, error) { return NewCSV(strings.NewReader(csv.String()), "csv") },
-	} {
+	for _, d := range []Dataset{someGrid(t), Representative()} {
 		var want Results
 		for _, workers := range []int{1, 4, 7} {
-			d, err := open()
-			if err != nil {
-				t.Fatal(err)
-			}
 			got := mustRun(t, Options{Dataset: d, Variants: proposal(), Delivery: allocate.DeliveryGroups, Workers: workers, Worst: 20})
 			if workers == 1 {
 				want = got
 			}
 			if !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: %d workers found\n%+v, one found\n%+v", name, workers, got, want)
+				t.Errorf("%s: %d workers found\n%+v, one found\n%+v", d.Name(), workers, got, want)
 			}
 		}
 	}
@@ -233,8 +219,8 @@ func workerFor(t testing.TB, zones int, v []Variant) *worker {
 	cases := d.open()
 	o := Options{Dataset: d, Variants: v, Delivery: allocate.DeliveryGroups, Worst: 10}.withDefaults()
 	w := newWorker(&o, cases)
-	if more, err := cases(&w.batch); err != nil || !more {
-		t.Fatal(more, err)
+	if !cases(&w.batch) {
+		t.Fatal("the grid has no case")
 	}
 	return w
 }

@@ -1,7 +1,7 @@
 // Package simulate tests the allocation algorithms without a cluster.
 //
-// Run scores them on the cases of a Dataset, such as the published study or a CSV file. Each case
-// is one region without a previous plan. Cases are generated on demand, so memory does not grow
+// Run scores them on the cases of a Dataset, such as the published study. Each case is one region
+// without a previous plan. Cases are generated on demand, so memory does not grow
 // with the data set. Results do not depend on the number of workers. Dynamics changes regions on a
 // virtual clock and counts the cost of the changes.
 //
