@@ -318,8 +318,8 @@ packaged: release-maker
 	@$(call RELEASE,package,bin/package) --platforms "linux/$$($(GO) env GOARCH)"
 
 .PHONY: release
-release: release-maker ## Make all of a release: VERSION, and REGISTRY, DOWNLOADS, ARTIFACTHUB as docs/release.md says
-	@$(call RELEASE,all,bin/release/$(or $(VERSION),none)) --address '$(DOWNLOADS)' --artifacthub '$(ARTIFACTHUB)'
+release: release-maker ## Make all of a release: VERSION, and REGISTRY, DOWNLOADS as docs/release.md says
+	@$(call RELEASE,all,bin/release/$(or $(VERSION),none)) --address '$(DOWNLOADS)'
 
 # All analyzers of go vet are among the linters.
 .PHONY: lint

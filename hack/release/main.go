@@ -37,7 +37,7 @@ func main() {
 // settings come from the Makefile.
 type settings struct {
 	root, out, version, platforms string
-	registry, address, hub        string
+	registry, address             string
 }
 
 func newCommand() *cobra.Command {
@@ -50,7 +50,6 @@ func newCommand() *cobra.Command {
 	flags.StringVar(&s.platforms, "platforms", "linux/amd64,linux/arm64", "`PLATFORMS` of the images")
 	flags.StringVar(&s.registry, "registry", "", "registry and folder of the images, none if empty")
 	flags.StringVar(&s.address, "address", "", "`URL` of the folder from which krew fetches archives")
-	flags.StringVar(&s.hub, "artifacthub", "", "`ID` of the repository on Artifact Hub")
 	command.AddCommand(
 		&cobra.Command{Use: "programs", Short: "Build the programs of images for this machine", Args: cobra.NoArgs, RunE: s.programs},
 		&cobra.Command{Use: "images", Short: "Make images", Args: cobra.NoArgs, RunE: s.run((*release).writeImages)},

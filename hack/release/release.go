@@ -14,8 +14,6 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"sigs.k8s.io/yaml"
-
 	"vicinity.dev/vicinity/hack/release/changelog"
 	"vicinity.dev/vicinity/hack/release/chart"
 	"vicinity.dev/vicinity/hack/release/image"
@@ -57,7 +55,7 @@ func (r *release) writePackage(ctx context.Context) error {
 	if err := r.images(ctx, r.folder); err != nil {
 		return err
 	}
-	_, err := r.chart(changelog.Section{})
+	_, err := r.chart()
 	return err
 }
 
@@ -95,14 +93,11 @@ func (r *release) writeAll(ctx context.Context) error {
 	if err := r.images(ctx, filepath.Join(r.folder, imagesFolder)); err != nil {
 		return err
 	}
-	packaged, err := r.chart(changes)
+	packaged, err := r.chart()
 	if err != nil {
 		return err
 	}
 	if err := r.plugin(ctx); err != nil {
-		return err
-	}
-	if err := r.hubRepository(); err != nil {
 		return err
 	}
 	if err := r.write("RELEASE_NOTES.md", []byte(r.notes(changes, filepath.Base(packaged)))); err != nil {
@@ -204,12 +199,12 @@ func (r *release) modules(p program.Program, platform program.Platform, file str
 	return r.write(filepath.Join(modulesFolder, name), text)
 }
 
-func (r *release) chart(changes changelog.Section) (string, error) {
+func (r *release) chart() (string, error) {
 	var images []chart.Image
 	for _, name := range chart.Images {
 		images = append(images, chart.Image{Name: name, Repository: image.Repository(r.registry, name), Digest: r.digests[name]})
 	}
-	return chart.Package(r.source, r.folder, images, changes)
+	return chart.Package(r.source, r.folder, images)
 }
 
 func (r *release) plugin(ctx context.Context) error {
@@ -241,19 +236,6 @@ func (r *release) plugin(ctx context.Context) error {
 		return err
 	}
 	return r.write(filepath.Join(pluginFolder, "vicinity.yaml"), manifest)
-}
-
-// hubRepository writes a file that Artifact Hub reads beside the charts. It knows a repository by an
-// ID.
-func (r *release) hubRepository() error {
-	if r.hub == "" {
-		return nil
-	}
-	text, err := yaml.Marshal(map[string]string{"repositoryID": r.hub})
-	if err != nil {
-		return err
-	}
-	return r.write("artifacthub-repo.yml", text)
 }
 
 func (r *release) notes(changes changelog.Section, packaged string) string {

@@ -105,9 +105,6 @@ func CheckVersion(version string) error {
 	return nil
 }
 
-// Prerelease reports whether the version has a pre-release part.
-func (s Source) Prerelease() bool { return strings.Contains(s.Version, "-") }
-
 func (s Source) readTime(ctx context.Context) (time.Time, error) {
 	text, from := os.Getenv(epochVariable), epochVariable
 	if text == "" {

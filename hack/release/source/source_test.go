@@ -47,7 +47,7 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "0.3.0-dev.1.g" + clean.Revision[:12]; clean.Version != want || clean.Modified || !clean.Prerelease() {
+	if want := "0.3.0-dev.1.g" + clean.Revision[:12]; clean.Version != want || clean.Modified {
 		t.Errorf("a clean tree is %+v, want version %s", clean, want)
 	}
 	if clean.Time.Unix() != 1700000000 || clean.Time.Location().String() != "UTC" {
@@ -63,7 +63,7 @@ func TestRead(t *testing.T) {
 	}
 	t.Setenv(epochVariable, "5")
 	released, err := Read(t.Context(), root, "0.3.0")
-	if err != nil || released.Version != "0.3.0" || released.Prerelease() || released.Time.Unix() != 5 {
+	if err != nil || released.Version != "0.3.0" || released.Time.Unix() != 5 {
 		t.Errorf("Read with a version and a time = %+v, %v", released, err)
 	}
 	t.Setenv(epochVariable, "today")
