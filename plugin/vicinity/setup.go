@@ -20,7 +20,6 @@ import (
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 const pluginName = "vicinity"
@@ -42,10 +41,7 @@ type options struct {
 	ttl            uint32
 	plan           bool
 	subnetSources  []netip.Prefix
-	kubeconfig     string
-	context        string
-	endpoint       string
-	tls            []string // certificate, key and CA
+	apiServer      apiServer
 	startupTimeout time.Duration
 }
 
@@ -57,13 +53,13 @@ func setup(c *caddy.Controller) error {
 	if err := checkOrder(dnsserver.Directives); err != nil {
 		return plugin.Error(pluginName, err)
 	}
-	config, err := o.clientConfig()
+	config, err := o.apiServer.clientConfig()
 	if err != nil {
 		return plugin.Error(pluginName, err)
 	}
 	startups.stopDropped()
 	start := startups.of(c)
-	common := start.clusterOf(o)
+	common := start.clusterOf(o.apiServer)
 	v.cluster = common.cluster
 	first := false
 	c.OnFirstStartup(func() error { first = true; return nil })
@@ -157,12 +153,6 @@ func parse(c *caddy.Controller) (*Vicinity, *options, error) {
 	if len(o.zones) == 0 || slices.Contains(o.zones, ".") {
 		return nil, nil, c.Err("the zone of the cluster is missing: name it as in the line of kubernetes, such as \"vicinity cluster.local\"")
 	}
-	if o.tls != nil && o.endpoint == "" {
-		return nil, nil, c.Err("tls is for endpoint, which is missing")
-	}
-	if o.endpoint != "" && o.kubeconfig != "" {
-		return nil, nil, c.Err("endpoint and kubeconfig exclude each other")
-	}
 	v := New(o.zones)
 	v.ttl, v.plan, v.subnetSources = o.ttl, o.plan, o.subnetSources
 	return v, o, nil
@@ -210,20 +200,10 @@ func (o *options) read(directive string, args []string) error {
 		if err := counted(1, 2, "a file and at most one context"); err != nil {
 			return err
 		}
-		o.kubeconfig = args[0]
+		o.apiServer.kubeconfig = args[0]
 		if len(args) == 2 {
-			o.context = args[1]
+			o.apiServer.context = args[1]
 		}
-	case "endpoint":
-		if err := counted(1, 1, "one URL"); err != nil {
-			return err
-		}
-		o.endpoint = args[0]
-	case "tls":
-		if err := counted(3, 3, "three files: certificate, key and CA"); err != nil {
-			return err
-		}
-		o.tls = args
 	case "startup_timeout":
 		if err := counted(1, 1, "one duration"); err != nil {
 			return err
@@ -234,27 +214,23 @@ func (o *options) read(directive string, args []string) error {
 		}
 		o.startupTimeout = d
 	default:
-		return fmt.Errorf("unknown directive %q: allowed are client_subnet, endpoint, kubeconfig, plan, startup_timeout, tls and ttl", directive)
+		return fmt.Errorf("unknown directive %q: allowed are client_subnet, kubeconfig, plan, startup_timeout and ttl", directive)
 	}
 	return nil
 }
 
-// clientConfig returns the configuration of the API client: that of the Corefile, or of a pod in the cluster.
-func (o *options) clientConfig() (*rest.Config, error) {
+// apiServer has the settings that choose an API server and its user. Without a kubeconfig they are those of a pod in the cluster.
+type apiServer struct{ kubeconfig, context string }
+
+// clientConfig returns the configuration of the API client.
+func (s apiServer) clientConfig() (*rest.Config, error) {
 	var config *rest.Config
 	var err error
-	switch {
-	case o.kubeconfig != "":
-		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
-		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
-	case o.endpoint != "":
-		overrides := &clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: o.endpoint}}
-		if o.tls != nil {
-			overrides.AuthInfo.ClientCertificate, overrides.AuthInfo.ClientKey, overrides.ClusterInfo.CertificateAuthority = o.tls[0], o.tls[1], o.tls[2]
-		}
-		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{}, overrides).ClientConfig()
-	default:
+	if s.kubeconfig == "" {
 		config, err = rest.InClusterConfig()
+	} else {
+		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: s.kubeconfig}
+		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: s.context}).ClientConfig()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("finding the API server: %w", err)
@@ -281,17 +257,13 @@ type startup struct {
 	clusters map[apiServer]*sharedCluster
 }
 
-// apiServer has the settings that choose an API server and its user.
-type apiServer struct{ kubeconfig, context, endpoint, tls string }
-
 // sharedCluster is the cluster of all blocks with one API server: each block of its own would hold all objects again.
 type sharedCluster struct {
 	*cluster
 	watched bool // caddy starts the blocks one after another
 }
 
-func (s *startup) clusterOf(o *options) *sharedCluster {
-	from := apiServer{o.kubeconfig, o.context, o.endpoint, strings.Join(o.tls, " ")}
+func (s *startup) clusterOf(from apiServer) *sharedCluster {
 	if s.clusters[from] == nil {
 		common := &sharedCluster{cluster: newCluster()}
 		common.unlisted.Store(1) // until the watches start

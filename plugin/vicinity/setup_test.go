@@ -32,8 +32,7 @@ func TestParse(t *testing.T) {
 				o.subnetSources = []netip.Prefix{netip.MustParsePrefix("10.0.0.53/32"), netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.2.0.0/16")}
 			},
 		},
-		{text: "vicinity cluster.local {\nkubeconfig /k here\n}", want: func(o *options) { o.kubeconfig, o.context = "/k", "here" }},
-		{text: "vicinity cluster.local {\nendpoint https://k\ntls a b c\n}", want: func(o *options) { o.endpoint, o.tls = "https://k", []string{"a", "b", "c"} }},
+		{text: "vicinity cluster.local {\nkubeconfig /k here\n}", want: func(o *options) { o.apiServer = apiServer{"/k", "here"} }},
 		{text: "vicinity cluster.local {\nstartup_timeout 1m\n}", want: func(o *options) { o.startupTimeout = time.Minute }},
 
 		{text: "vicinity", err: "the zone of the cluster is missing"},
@@ -50,13 +49,9 @@ func TestParse(t *testing.T) {
 		{text: "vicinity cluster.local {\nclient_subnet ten\n}", err: `client_subnet "ten": it must be an address`},
 		{text: "vicinity cluster.local {\nkubeconfig\n}", err: "kubeconfig : it must have a file and at most one context"},
 		{text: "vicinity cluster.local {\nkubeconfig a b c\n}", err: "it must have a file and at most one context"},
-		{text: "vicinity cluster.local {\nendpoint\n}", err: "it must have one URL"},
-		{text: "vicinity cluster.local {\ntls a b\n}", err: "tls a b: it must have three files"},
-		{text: "vicinity cluster.local {\ntls a b c\n}", err: "tls is for endpoint, which is missing"},
-		{text: "vicinity cluster.local {\nendpoint https://k\nkubeconfig k\n}", err: "endpoint and kubeconfig exclude each other"},
 		{text: "vicinity cluster.local {\nstartup_timeout soon\n}", err: `startup_timeout "soon": it must be a duration such as 5s`},
 		{text: "vicinity cluster.local {\nstartup_timeout -1s\n}", err: `startup_timeout "-1s"`},
-		{text: "vicinity cluster.local {\nzonal\n}", err: `unknown directive "zonal": allowed are client_subnet, endpoint, kubeconfig, plan, startup_timeout, tls and ttl`},
+		{text: "vicinity cluster.local {\nzonal\n}", err: `unknown directive "zonal": allowed are client_subnet, kubeconfig, plan, startup_timeout and ttl`},
 	} {
 		_, o, err := parse(caddy.NewTestController("dns", tt.text))
 		switch {
@@ -131,7 +126,7 @@ func TestExamples(t *testing.T) {
 func FuzzCorefile(f *testing.F) {
 	for _, text := range []string{
 		"vicinity cluster.local", "vicinity cluster.local {\n ttl 30\n plan\n client_subnet 10.0.0.0/24 ::ffff:10.0.0.1 fd00::/8\n}", "vicinity", "vicinity . {\n}", "vicinity a {\n ttl -1\n}",
-		"vicinity a {\n startup_timeout 9999999h\n}", "vicinity a {\n endpoint x\n kubeconfig y\n}", "vicinity a\nvicinity b", "vicinity 10.0.0.0/8 a", "vicinity a {\n tls a b c\n}", "vicinity \x00 {",
+		"vicinity a {\n startup_timeout 9999999h\n}", "vicinity a\nvicinity b", "vicinity 10.0.0.0/8 a", "vicinity \x00 {",
 	} {
 		f.Add(text)
 	}
@@ -144,7 +139,7 @@ func FuzzCorefile(f *testing.F) {
 			}
 			return
 		}
-		if v.ttl > maxTTL || o.startupTimeout < 0 || len(o.zones) == 0 || o.endpoint != "" && o.kubeconfig != "" {
+		if v.ttl > maxTTL || o.startupTimeout < 0 || len(o.zones) == 0 {
 			t.Fatalf("accepted %+v", o)
 		}
 		for _, zone := range v.zones {

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,9 +33,9 @@ func init() {
 
 // lister is an API server with nodes and an empty list of EndpointSlices, and without Vicinity's resources.
 type lister struct {
-	*httptest.Server
-	forbids atomic.Bool
-	watches atomic.Int32 // under way
+	kubeconfig string // its file
+	forbids    atomic.Bool
+	watches    atomic.Int32 // under way
 }
 
 // newLister has this number of nodes.
@@ -43,7 +45,7 @@ func newLister(t *testing.T, nodes int) *lister {
 	for i := range nodes {
 		items["/api/v1/nodes"] += fmt.Sprintf(`,{"metadata":{"name":"node-%d"}}`, i)
 	}
-	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind, found := map[string]string{
 			"/api/v1/nodes": `"v1","kind":"NodeList"`, "/apis/discovery.k8s.io/v1/endpointslices": `"discovery.k8s.io/v1","kind":"EndpointSliceList"`,
 		}[r.URL.Path]
@@ -65,7 +67,12 @@ func newLister(t *testing.T, nodes int) *lister {
 			fmt.Fprintf(w, `{"apiVersion":%s,"metadata":{"resourceVersion":"1"},"items":[%s]}`, kind, strings.TrimPrefix(items[r.URL.Path], ","))
 		}
 	}))
-	t.Cleanup(l.Close)
+	t.Cleanup(server.Close)
+	l.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf("{clusters: [{name: a, cluster: {server: %q}}], contexts: [{name: a, context: {cluster: a}}], current-context: a}", server.URL)
+	if err := os.WriteFile(l.kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return l
 }
 
@@ -91,7 +98,7 @@ func TestReload(t *testing.T) {
 		contents := ".:" + port + " {\n" + strings.Join(append(lines, "ready "+ready), "\n") + "\n}\n"
 		return caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(contents), ServerTypeName: "dns"}
 	}
-	line := "vicinity cluster.local {\nendpoint " + api.URL + "\nstartup_timeout 10ms\n}"
+	line := "vicinity cluster.local {\nkubeconfig " + api.kubeconfig + "\nstartup_timeout 10ms\n}"
 	awaitReady := func() {
 		t.Helper()
 		var got string
@@ -157,7 +164,7 @@ func TestFirstStart(t *testing.T) {
 	caddy.Quiet, dnsserver.Quiet = true, true
 	api := newLister(t, 0)
 	api.forbids.Store(true)
-	contents := "cluster.local:0 {\nvicinity {\nendpoint " + api.URL + "\nstartup_timeout 10ms\n}\n}\n"
+	contents := "cluster.local:0 {\nvicinity {\nkubeconfig " + api.kubeconfig + "\nstartup_timeout 10ms\n}\n}\n"
 	instance, err := caddy.Start(caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(contents), ServerTypeName: "dns"})
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +184,7 @@ func TestBlocksShareObjects(t *testing.T) {
 	one, other := newLister(t, 1), newLister(t, 2)
 	var corefile strings.Builder
 	for i, api := range []*lister{one, other, one} {
-		fmt.Fprintf(&corefile, "cluster-%d.local:0 {\nvicinity {\nendpoint %s\nstartup_timeout 1m\n}\n}\n", i, api.URL)
+		fmt.Fprintf(&corefile, "cluster-%d.local:0 {\nvicinity {\nkubeconfig %s\nstartup_timeout 1m\n}\n}\n", i, api.kubeconfig)
 	}
 	instance, err := caddy.Start(caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(corefile.String()), ServerTypeName: "dns"})
 	if err != nil {
