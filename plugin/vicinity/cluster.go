@@ -54,20 +54,8 @@ func (c *cluster) serial() uint32 { return uint32(c.changed.Load()) }
 
 // service returns a Service with groups by "name.namespace", in any case, or nil.
 func (c *cluster) service(name string) *names.Service {
-	const longest = 2*63 + 1
-	var lower [longest]byte
-	if len(name) > longest {
-		return nil
-	}
-	for i := range len(name) {
-		b := name[i]
-		if 'A' <= b && b <= 'Z' {
-			b += 'a' - 'A'
-		}
-		lower[i] = b
-	}
 	c.reading.RLock()
-	p := c.parts[string(lower[:len(name)])]
+	p := c.parts[strings.ToLower(name)]
 	c.reading.RUnlock()
 	if p == nil {
 		return nil
