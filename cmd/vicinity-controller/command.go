@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 
 	disruptioncontroller "vicinity.dev/vicinity/internal/disruption/controller"
 	kitcommand "vicinity.dev/vicinity/internal/kit/command"
@@ -39,7 +38,7 @@ type config struct {
 	log            logConfig
 	clock          *kitcommand.Clock // set with the API server
 	routing        routingcontroller.Options
-	locators       namescontroller.Options
+	locators       namescontroller.Mode
 	budgets        bool
 	budgetOptions  disruptioncontroller.Options
 	responder      bool
@@ -110,7 +109,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.log.level, "log-level", "info", "least important messages to log: "+strings.Join(logLevels, ", "))
 	flags.StringVar(&c.log.format, "log-format", "json", "how to log: "+strings.Join(logFormats, ", "))
 	c.addRoutingFlags(flags)
-	c.addLocatorFlags(flags)
+	flags.StringVar((*string)(&c.locators), "locators", string(namescontroller.Unset), "which pods get a PodLocator: all, auto (addresses outside of their node's pod CIDRs), or off (PodLocators are removed); without it, PodLocators stay as they are")
 	flags.BoolVar(&c.budgets, "budgets", false, "keep TopologyDisruptionBudgets, and label namespaces whose evictions are checked")
 	flags.BoolVar(&c.budgetOptions.ProjectPDBs, "project-pdbs", false, "keep a PodDisruptionBudget per zone for budgets that it can express; without it, they are removed")
 	flags.BoolVar(&c.responder, "eviction-responder", false, "answer EvictionRequests for pods with the responder vicinity.dev/budget")
@@ -134,12 +133,6 @@ func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.ReplanRate, "replan-rate", routingcontroller.DefaultReplanRate, "endpoints that may move per minute for better plans")
 	flags.IntVar(&o.Workers, "workers", routingcontroller.DefaultWorkers, "Services to sync concurrently")
 	flags.IntVar(&o.TopServices, "top-services", routingcontroller.DefaultTopServices, "Services with metrics of their own: the largest ones")
-}
-
-func (c *config) addLocatorFlags(flags *pflag.FlagSet) {
-	o := &c.locators
-	flags.StringVar((*string)(&o.Mode), "locators", string(namescontroller.Unset), "which pods get a PodLocator: all, auto (addresses outside of their node's pod CIDRs), or off (PodLocators are removed); without it, PodLocators stay as they are")
-	flags.StringSliceVar(&o.Labels, "locator-labels", nil, "node labels on PodLocators beside hostname, zone and region: a list, or * for all (default the keys that Services and policies name)")
 }
 
 func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
@@ -195,13 +188,12 @@ func (c *config) check() error {
 		return fmt.Errorf("--routing: false is not allowed with --webhook-endpointslices, --webhook-services or --webhook-policies; they serve routing")
 	case c.rollouts && c.releasePods:
 		return fmt.Errorf("--release-pods: true is not allowed with --rollouts; pods would not wait for their domain's turn")
+	case c.locators != namescontroller.Unset && !slices.Contains(namescontroller.Modes(), c.locators):
+		return fmt.Errorf("--locators: %q is unknown; allowed are all, auto, off", c.locators)
 	case c.serviceAccount == "" && c.webhooks.endpointSlices:
 		return fmt.Errorf("--service-account: it is empty, and the webhook must know which writes are the controller's own")
 	}
 	o.Exclusion.Own = c.namespace
-	if err := c.checkLocators(); err != nil {
-		return err
-	}
 	if err := c.checkBudgets(); err != nil {
 		return err
 	}
@@ -229,27 +221,6 @@ func (c *config) checkBudgets() error {
 	case w.scales && c.serviceAccount == "":
 		return fmt.Errorf("--service-account: it is empty, and the webhooks of scale-downs must know which writes are the controller's own")
 	}
-	return nil
-}
-
-func (c *config) checkLocators() error {
-	o := &c.locators
-	if o.Mode != namescontroller.Unset && !slices.Contains(namescontroller.Modes(), o.Mode) {
-		return fmt.Errorf("--locators: %q is unknown; allowed are all, auto, off", o.Mode)
-	}
-	for _, key := range o.Labels {
-		if key == namescontroller.AllLabels {
-			if len(o.Labels) > 1 {
-				return fmt.Errorf("--locator-labels: %q is not allowed; * is all labels and must be the only one", strings.Join(o.Labels, ","))
-			}
-			continue
-		}
-		if reasons := content.IsLabelKey(key); len(reasons) > 0 {
-			return fmt.Errorf("--locator-labels: %q is not a label key: %s", key, strings.Join(reasons, "; "))
-		}
-	}
-	// Routing has the other half of the requests.
-	o.Workers, o.Rate, o.Burst = c.routing.Workers, c.qps/2, max(1, c.burst/2)
 	return nil
 }
 

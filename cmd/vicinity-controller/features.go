@@ -53,9 +53,9 @@ func (p *program) addStandby(context.Context) error {
 }
 
 func (p *program) addLocators(ctx context.Context) error {
-	options := p.locators
-	options.Syncs = p.syncs
-	if err := namescontroller.Add(ctx, p.Manager, options); err != nil || !options.Mode.Locates() {
+	// Routing has the other half of the requests.
+	options := namescontroller.Options{Mode: p.locators, Workers: p.routing.Workers, Rate: p.qps / 2, Burst: max(1, p.burst/2), Syncs: p.syncs}
+	if err := namescontroller.Add(ctx, p.Manager, options); err != nil || !p.locators.Locates() {
 		return err
 	}
 	return p.AddReadyzCheck("locators", namescontroller.Synced(p.GetCache()))

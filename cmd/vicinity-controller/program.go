@@ -123,7 +123,7 @@ func (p *program) manager(api *rest.Config, leave *farewell) (manager.Manager, e
 		needs   func(*cache.Options)
 	}{
 		{c.nodeAddresses, func(o *cache.Options) { nodeaddresses.CacheOptions(o, c.namespace) }},
-		{c.locators.Mode.Locates(), namescontroller.CacheOptions},
+		{c.locators.Locates(), namescontroller.CacheOptions},
 		{c.budgets || c.scaleDown || c.rollouts, reservation.CacheOptions},
 		{c.rollouts, rolloutcontroller.CacheOptions},
 	} {

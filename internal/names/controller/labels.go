@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -21,28 +20,16 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// DefaultLabels returns the keys that are always copied: plans are by zone, and annotations of Services by node, zone and
-// region.
-func DefaultLabels() []string {
-	return []string{topology.Hostname, topology.Region, topology.Zone}
-}
-
-// labelKeys are the keys of node labels to copy.
-type labelKeys struct {
-	all   bool
-	names []string // sorted
-}
+// labelKeys are the sorted keys of node labels to copy.
+type labelKeys []string
 
 // of returns the labels of a node to copy, nil without any.
 func (k labelKeys) of(node *corev1.Node) map[string]string {
-	if k.all {
-		return maps.Clone(node.Labels)
-	}
 	var copied map[string]string
-	for _, name := range k.names {
+	for _, name := range k {
 		if value, found := node.Labels[name]; found {
 			if copied == nil {
-				copied = make(map[string]string, len(k.names))
+				copied = make(map[string]string, len(k))
 			}
 			copied[name] = value
 		}
@@ -56,17 +43,13 @@ const gatherTime = time.Second
 // labelWatcher has the current keys, and enqueues all pods when keys are added.
 type labelWatcher struct {
 	client  client.Client
-	given   []string
 	keys    atomic.Pointer[labelKeys]
 	changes *shell.Gatherer
 }
 
-func newLabelWatcher(c client.Client, given []string) *labelWatcher {
-	return &labelWatcher{client: c, given: given, changes: shell.NewGatherer(gatherTime)}
+func newLabelWatcher(c client.Client) *labelWatcher {
+	return &labelWatcher{client: c, changes: shell.NewGatherer(gatherTime)}
 }
-
-// derived reports whether the keys come from Services and policies.
-func (w *labelWatcher) derived() bool { return len(w.given) == 0 }
 
 func (w *labelWatcher) current(ctx context.Context) (labelKeys, error) {
 	if keys := w.keys.Load(); keys != nil {
@@ -74,41 +57,39 @@ func (w *labelWatcher) current(ctx context.Context) (labelKeys, error) {
 	}
 	keys, err := w.read(ctx)
 	if err != nil {
-		return labelKeys{}, err
+		return nil, err
 	}
 	w.keys.CompareAndSwap(nil, &keys)
 	return *w.keys.Load(), nil
 }
 
+// read returns the keys of Services and policies, besides node, zone and region: plans are by zone, and annotations of Services
+// by all three.
 func (w *labelWatcher) read(ctx context.Context) (labelKeys, error) {
-	names := append(DefaultLabels(), w.given...)
-	if !w.derived() {
-		slices.Sort(names)
-		return labelKeys{slices.Contains(w.given, AllLabels), slices.Compact(names)}, nil
-	}
+	names := labelKeys{topology.Hostname, topology.Region, topology.Zone}
 	var services corev1.ServiceList
 	if err := w.client.List(ctx, &services); err != nil {
-		return labelKeys{}, err
+		return nil, err
 	}
 	for i := range services.Items {
 		names = append(names, intent.KeysOfService(&services.Items[i])...)
 	}
 	var policies v1alpha1.RoutingPolicyList
 	if err := w.client.List(ctx, &policies); err != nil {
-		return labelKeys{}, err
+		return nil, err
 	}
 	for i := range policies.Items {
 		names = append(names, keysNamedBy(&policies.Items[i])...)
 	}
 	var clusterPolicies v1alpha1.ClusterRoutingPolicyList
 	if err := w.client.List(ctx, &clusterPolicies); err != nil {
-		return labelKeys{}, err
+		return nil, err
 	}
 	for i := range clusterPolicies.Items {
 		names = append(names, keysNamedBy(&clusterPolicies.Items[i])...)
 	}
 	slices.Sort(names)
-	return labelKeys{names: slices.Compact(names)}, nil
+	return slices.Compact(names), nil
 }
 
 // keysNamedBy returns the topology keys of a Service or a policy.
@@ -155,8 +136,8 @@ func (w *labelWatcher) refresh(ctx context.Context, q queue) error {
 	if before == nil {
 		return nil // no sync has used the keys
 	}
-	more := slices.DeleteFunc(slices.Clone(keys.names), func(name string) bool {
-		_, known := slices.BinarySearch(before.names, name)
+	more := slices.DeleteFunc(slices.Clone(keys), func(name string) bool {
+		_, known := slices.BinarySearch(*before, name)
 		return known
 	})
 	if len(more) == 0 {

@@ -51,10 +51,7 @@ func (m Mode) Locates() bool { return m == Auto || m == All }
 
 // Options configure the controller.
 type Options struct {
-	Mode Mode
-	// Labels has the keys of node labels to copy besides DefaultLabels, AllLabels for all. Without any, the topology keys of
-	// Services and policies count.
-	Labels  []string
+	Mode    Mode
 	Workers int // concurrent syncs
 	// Rate and Burst bound the writes per second and at once, so that other parts of the program can write too.
 	Rate  float32
@@ -66,9 +63,6 @@ type Options struct {
 func (o Options) limiter() flowcontrol.RateLimiter {
 	return flowcontrol.NewTokenBucketRateLimiter(o.Rate, o.Burst)
 }
-
-// AllLabels stands for all labels of nodes.
-const AllLabels = "*"
 
 // indexNode is the name of the cache's index of pods by node.
 const indexNode = "node"
@@ -153,7 +147,7 @@ type reconciler struct {
 func newReconciler(c client.Client, recorder events.EventRecorder, now clock.PassiveClock, options Options) *reconciler {
 	return &reconciler{
 		client: c, recorder: recorder, clock: now, options: options,
-		labels:  newLabelWatcher(c, options.Labels),
+		labels:  newLabelWatcher(c),
 		limiter: options.limiter(),
 		written: written{notes: map[types.NamespacedName]note{}},
 		metrics: newMetrics(),
@@ -161,19 +155,16 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 }
 
 func (r *reconciler) add(mgr manager.Manager) error {
-	warm := true
-	b := builder.ControllerManagedBy(mgr).
+	warm, keys := true, r.labels.handler()
+	return builder.ControllerManagedBy(mgr).
 		Named("locator").
 		Watches(&corev1.Pod{}, r.podHandler()).
 		Watches(&v1alpha1.PodLocator{}, r.locatorHandler()).
 		Watches(&corev1.Node{}, r.nodeHandler()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
-	if r.labels.derived() {
-		keys := r.labels.handler()
-		b = b.Watches(&corev1.Service{}, keys).
-			Watches(&v1alpha1.RoutingPolicy{}, keys).
-			Watches(&v1alpha1.ClusterRoutingPolicy{}, keys).
-			WatchesRawSource(r.labels.source())
-	}
-	return b.Complete(r)
+		Watches(&corev1.Service{}, keys).
+		Watches(&v1alpha1.RoutingPolicy{}, keys).
+		Watches(&v1alpha1.ClusterRoutingPolicy{}, keys).
+		WatchesRawSource(r.labels.source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm}).
+		Complete(r)
 }

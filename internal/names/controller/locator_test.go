@@ -220,15 +220,12 @@ func TestLabels(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		object client.Object
-		labels []string
 		want   string
 	}{
-		{"by default", nil, nil, "zone=a"},
-		{"a Service names one", service, nil, "name=r1 zone=a"},
-		{"a policy names one", policy, nil, "name=r1 zone=a"},
-		{"a policy of the cluster names one", clusterPolicy, nil, "name=r1 zone=a"},
-		{"an administrator names one", service, []string{"other"}, "other=x zone=a"},
-		{"all", nil, []string{"*"}, "name=r1 other=x zone=a"},
+		{"by default", nil, "zone=a"},
+		{"a Service names one", service, "name=r1 zone=a"},
+		{"a policy names one", policy, "name=r1 zone=a"},
+		{"a policy of the cluster names one", clusterPolicy, "name=r1 zone=a"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			objects := []client.Object{aNode("n1", "a"), aPod("web", "n1", "10.9.0.1")}
@@ -236,9 +233,6 @@ func TestLabels(t *testing.T) {
 				objects = append(objects, test.object.DeepCopyObject().(client.Object))
 			}
 			w := newWorld(t, objects...)
-			options := testOptions()
-			options.Labels = test.labels
-			w.start(options)
 			w.sync("web", "create web")
 			w.wantLocator("web", "10.9.0.1 on n1: "+test.want)
 		})
@@ -290,7 +284,7 @@ func TestChangedKeys(t *testing.T) {
 	naming := plain.DeepCopy()
 	naming.Annotations = map[string]string{v1alpha1.AnnotationTopologyKeys: rack + ",*"}
 	synctest.Test(t, func(t *testing.T) {
-		labels, reads := newLabelWatcher(nil, nil), 0
+		labels, reads := newLabelWatcher(nil), 0
 		count := labels.changes.Source("reading keys", func(context.Context, queue) error { reads++; return nil })
 		if err := count.Start(t.Context(), nil); err != nil {
 			t.Fatal(err)

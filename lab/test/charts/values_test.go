@@ -174,7 +174,7 @@ func (v value) other(t *testing.T) any {
 		return []any{map[string]any{"operator": "Exists"}, map[string]any{"key": "other", "operator": "Exists"}}
 	case "affinity":
 		return map[string]any{"nodeAffinity": map[string]any{"preferredDuringSchedulingIgnoredDuringExecution": []any{}}}
-	case "routing.excludedNamespaces", "locators.labels":
+	case "routing.excludedNamespaces":
 		return []any{"other"}
 	}
 	if v.Type == "object" {
