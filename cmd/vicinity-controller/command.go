@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +12,7 @@ import (
 
 	disruptioncontroller "vicinity.dev/vicinity/internal/disruption/controller"
 	kitcommand "vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/kit/daemon"
 	"vicinity.dev/vicinity/internal/kit/version"
 	namescontroller "vicinity.dev/vicinity/internal/names/controller"
 	"vicinity.dev/vicinity/internal/routing"
@@ -35,7 +35,7 @@ type config struct {
 	health         string
 	metrics        string
 	pprof          string
-	log            logConfig
+	log            daemon.Log
 	clock          *kitcommand.Clock // set with the API server
 	routing        routingcontroller.Options
 	locators       namescontroller.Mode
@@ -77,8 +77,6 @@ and write that to EndpointSlices and EndpointGroups for proxies and DNS servers.
 Of several replicas one leads and writes; all serve the webhooks.`,
 		Version:           version.Read().Version,
 		Args:              cobra.NoArgs,
-		SilenceUsage:      true,
-		SilenceErrors:     true,
 		DisableAutoGenTag: true,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := c.check(); err != nil {
@@ -106,8 +104,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
 	flags.StringVar(&c.metrics, "metrics-bind-address", ":8080", "address of /metrics; 0 for none")
 	flags.StringVar(&c.pprof, "pprof-bind-address", "", "address of /debug/pprof/ (default none)")
-	flags.StringVar(&c.log.level, "log-level", "info", "least important messages to log: "+strings.Join(logLevels, ", "))
-	flags.StringVar(&c.log.format, "log-format", "json", "how to log: "+strings.Join(logFormats, ", "))
+	c.log.AddFlags(flags)
 	c.addRoutingFlags(flags)
 	flags.StringVar((*string)(&c.locators), "locators", string(namescontroller.Unset), "which pods get a PodLocator: all, auto (addresses outside of their node's pod CIDRs), or off (PodLocators are removed); without it, PodLocators stay as they are")
 	flags.BoolVar(&c.budgets, "budgets", false, "keep TopologyDisruptionBudgets, and label namespaces whose evictions are checked")
@@ -197,7 +194,7 @@ func (c *config) check() error {
 	if err := c.checkBudgets(); err != nil {
 		return err
 	}
-	return c.log.check()
+	return c.log.Check()
 }
 
 // checkBudgets checks the flags of disruption.

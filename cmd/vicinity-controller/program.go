@@ -15,7 +15,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -31,6 +30,7 @@ import (
 	"vicinity.dev/vicinity/internal/disruption/reservation"
 	kitcertificates "vicinity.dev/vicinity/internal/kit/certificates"
 	"vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/kit/daemon"
 	"vicinity.dev/vicinity/internal/kit/lifecycle"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	namescontroller "vicinity.dev/vicinity/internal/names/controller"
@@ -64,7 +64,7 @@ type program struct {
 
 // run runs the controller until the context ends.
 func (c *config) run(ctx context.Context) error {
-	logger := c.log.logger(os.Stderr)
+	logger := c.log.Logger(os.Stderr)
 	log.SetLogger(logger)
 	klog.SetLogger(logger.WithName("client"))
 	p := &program{config: c, syncs: shell.NewSyncs(clock.RealClock{})}
@@ -169,22 +169,11 @@ func newLease(api *rest.Config, namespace string) (resourcelock.Interface, error
 	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, lease, resourcelock.ResourceLockConfig{Identity: id, EventRecorder: recorder}, api, renewTime)
 }
 
-// api returns the configuration of a kubeconfig, or else of the pod.
+// api returns the configuration of the API client, whose answers set the clock.
 func (c *config) api() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.kubeconfig
-	var api *rest.Config
-	var err error
-	if c.kubeconfig == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
-		api, err = rest.InClusterConfig()
-	} else {
-		api, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
-	}
-	if errors.Is(err, rest.ErrNotInCluster) {
-		return nil, errors.New("--kubeconfig: it is needed outside of a cluster, or else the KUBECONFIG variable")
-	}
+	api, err := daemon.API(c.kubeconfig, "")
 	if err != nil {
-		return nil, fmt.Errorf("finding the API server: %w", err)
+		return nil, err
 	}
 	api.QPS, api.Burst = c.qps, c.burst
 	api.UserAgent = "vicinity-controller"

@@ -5,31 +5,19 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"vicinity.dev/vicinity/internal/kit/daemon"
 	"vicinity.dev/vicinity/internal/kit/version"
 	"vicinity.dev/vicinity/internal/proxy"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal ends the program gracefully. A second one kills it.
-	context.AfterFunc(ctx, stop)
-	if err := newCommand().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "vicinity-proxy: "+err.Error())
-		os.Exit(1)
-	}
-}
+func main() { daemon.Main(newCommand()) }
 
 type command struct {
 	settings
@@ -49,8 +37,6 @@ the endpoints that EndpointGroups choose for their zone.
 The rules stay in place when the proxy ends. When it starts, it changes only rules that are wrong.`,
 		Version:           version.Read().Version,
 		Args:              cobra.NoArgs,
-		SilenceUsage:      true,
-		SilenceErrors:     true,
 		DisableAutoGenTag: true,
 	}
 	flags := made.Flags()
@@ -87,7 +73,7 @@ func (c *command) complete(flags *pflag.FlagSet) error {
 func (c *command) run(ctx context.Context, out io.Writer) error {
 	switch {
 	case c.initOnly:
-		c.prepare(ctx, c.log.logger(os.Stderr))
+		c.prepare(ctx, c.log.Logger(os.Stderr))
 		return nil
 	case c.cleanup:
 		return cleanUp(ctx)
@@ -102,23 +88,4 @@ func (c *command) run(ctx context.Context, out io.Writer) error {
 		return proxy.DryRun(ctx, o, out)
 	}
 	return c.serve(ctx)
-}
-
-type logConfig struct {
-	level, format string
-}
-
-var (
-	logLevels  = []string{"debug", "info", "error"}
-	logFormats = []string{"json", "text"}
-)
-
-func (c logConfig) logger(w io.Writer) logr.Logger {
-	options := &slog.HandlerOptions{Level: map[string]slog.Level{
-		"debug": slog.LevelDebug - 4, "info": slog.LevelInfo, "error": slog.LevelError,
-	}[c.level]}
-	if c.format == "text" {
-		return logr.FromSlogHandler(slog.NewTextHandler(w, options))
-	}
-	return logr.FromSlogHandler(slog.NewJSONHandler(w, options))
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/cpuset"
 
+	"vicinity.dev/vicinity/internal/kit/daemon"
 	"vicinity.dev/vicinity/internal/proxy"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/httpserver"
@@ -32,7 +32,7 @@ func (c *command) serve(ctx context.Context) error {
 	if c.leaseNamespace == "" {
 		return errors.New("--lease-namespace: it is empty, and the controller looks for the proxy's Lease there")
 	}
-	log := c.log.logger(os.Stderr)
+	log := c.log.Logger(os.Stderr)
 	klog.SetLogger(log.WithName("client"))
 	o, err := c.options()
 	if err != nil {
@@ -233,24 +233,11 @@ const (
 	apiBurst = 40
 )
 
-// api returns the configuration of the API client: from a file or a flag, otherwise from the pod's service account.
+// api returns the configuration of the API client.
 func (c *command) api() (*rest.Config, error) {
-	var api *rest.Config
-	var err error
-	if c.kubeconfig == "" && c.master == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
-		api, err = rest.InClusterConfig()
-	} else {
-		rules := clientcmd.NewDefaultClientConfigLoadingRules()
-		rules.ExplicitPath = c.kubeconfig
-		overrides := &clientcmd.ConfigOverrides{}
-		overrides.ClusterInfo.Server = c.master
-		api, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
-	}
-	if errors.Is(err, rest.ErrNotInCluster) {
-		return nil, errors.New("--kubeconfig: it is needed outside of a cluster, or else the KUBECONFIG variable or --master")
-	}
+	api, err := daemon.API(c.kubeconfig, c.master)
 	if err != nil {
-		return nil, fmt.Errorf("finding the API server: %w", err)
+		return nil, err
 	}
 	api.QPS, api.Burst = apiQPS, apiBurst
 	api.UserAgent = "vicinity-proxy"

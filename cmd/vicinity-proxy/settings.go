@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/daemon"
 	"vicinity.dev/vicinity/internal/proxy"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/kernel"
@@ -42,7 +42,7 @@ type settings struct {
 	probePort    int
 
 	health, metrics, pprof string
-	log                    logConfig
+	log                    daemon.Log
 }
 
 func (s *settings) addFlags(flags *pflag.FlagSet) {
@@ -69,8 +69,7 @@ func (s *settings) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.health, flagHealth, ":10266", "address of /healthz, /livez and /readyz; 0 for none (:10256 with --all-services)")
 	flags.StringVar(&s.metrics, flagMetrics, ":10267", "address of /metrics and /proxyMode; 0 for none (:10249 with --all-services)")
 	flags.StringVar(&s.pprof, flagPprof, "", "address of /debug/pprof/ (default none)")
-	flags.StringVar(&s.log.level, "log-level", "info", "least important messages to log: "+strings.Join(logLevels, ", "))
-	flags.StringVar(&s.log.format, "log-format", "json", "how to log: "+strings.Join(logFormats, ", "))
+	s.log.AddFlags(flags)
 }
 
 // ofKubeProxy has the defaults in place of kube-proxy, so that load balancers, tools and connections work as before.
@@ -110,10 +109,9 @@ func (s *settings) check() error {
 		return view.FlagErrorf("accounting-interval", "%s is not allowed; it must be from 0 to 1h", s.accountingInterval)
 	case s.probePort < 0 || s.probePort > 65535:
 		return view.FlagErrorf("probe-port", "%d is not allowed; it must be from 0 to 65535", s.probePort)
-	case !slices.Contains(logLevels, s.log.level):
-		return view.FlagErrorf("log-level", "%q is unknown; allowed are %s", s.log.level, strings.Join(logLevels, ", "))
-	case !slices.Contains(logFormats, s.log.format):
-		return view.FlagErrorf("log-format", "%q is unknown; allowed are %s", s.log.format, strings.Join(logFormats, ", "))
+	}
+	if err := s.log.Check(); err != nil {
+		return err
 	}
 	if err := s.checkConntrack(); err != nil {
 		return err
