@@ -13,7 +13,7 @@ BENCHTIME ?= 0.5s
 BENCHCOUNT ?= 6
 
 # The packages that decide; they are the ones worth measuring.
-CORE := $(wildcard $(addprefix ./internal/,topology allocate disruption rollout simulate names/locate routing/explain))
+CORE := $(wildcard $(addprefix ./internal/,topology allocate disruption rollout simulate routing/explain))
 
 # The modules: Vicinity, the lab that it is tried in, the tests of dashboards and rules, and what
 # makes releases.

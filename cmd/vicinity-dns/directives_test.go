@@ -43,12 +43,3 @@ func TestDirectivesHavePlugins(t *testing.T) {
 		}
 	}
 }
-
-// The plugins of typical Corefiles are compiled in.
-func TestPluginsOfClusters(t *testing.T) {
-	for _, name := range []string{"errors", "health", "ready", "kubernetes", "prometheus", "forward", "cache", "loop", "reload", "loadbalance", "autopath", "rewrite", "hosts", "file", "template", "dnssec", "acl", "bind", "log", "dns64", "whoami"} {
-		if !slices.Contains(corefile.Plugins, name) {
-			t.Errorf("%s is missing", name)
-		}
-	}
-}

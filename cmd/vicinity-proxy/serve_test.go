@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -86,48 +83,4 @@ func TestSettingsOfTheKernel(t *testing.T) {
 	missing := &command{switches: t.TempDir()}
 	missing.conntrackAccounting, missing.conntrack.UDP = true, 1e9
 	missing.prepare(t.Context(), logr.Discard())
-}
-
-// slowMetrics blocks until it is released.
-type slowMetrics struct{ began, release chan struct{} }
-
-func (slowMetrics) Describe(chan<- *prometheus.Desc) {}
-
-func (m slowMetrics) Collect(chan<- prometheus.Metric) {
-	m.began <- struct{}{}
-	<-m.release
-}
-
-// As documented, eight requests for metrics are answered at once, and a ninth is refused.
-func TestScrapesAreBounded(t *testing.T) {
-	const documented = 8
-	slow := slowMetrics{make(chan struct{}), make(chan struct{})}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(slow)
-	handler := metricsHandler(registry)
-	scrape := func() int {
-		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		return recorder.Code
-	}
-	codes := make(chan int, documented+1)
-	for range documented {
-		go func() { codes <- scrape() }()
-		<-slow.began
-	}
-	go func() { codes <- scrape() }()
-	select {
-	case code := <-codes:
-		if code != http.StatusServiceUnavailable {
-			t.Errorf("another gets %d", code)
-		}
-	case <-slow.began:
-		t.Error("a request beyond the limit is gathered")
-	}
-	close(slow.release)
-	for range documented {
-		if code := <-codes; code != http.StatusOK {
-			t.Errorf("one of them gets %d", code)
-		}
-	}
 }

@@ -25,6 +25,13 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
+// The names of labels in tiers.
+const (
+	host   = topology.Hostname
+	zone   = topology.Zone
+	region = topology.Region
+)
+
 // world is a cluster with the plugin kubernetes, which gets its objects from here instead of an
 // API server, and the plugin before it.
 type world struct {

@@ -3,7 +3,6 @@ package conventions_test
 import (
 	"go/ast"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -75,7 +74,7 @@ func TestCommandsInDocumentsExist(t *testing.T) {
 	}
 }
 
-// fuzzTargets returns the fuzz targets in the files of a package, as make lists them.
+// fuzzTargets returns the fuzz targets in the files of a package, each as its folder and name.
 func fuzzTargets(files []source) []string {
 	var targets []string
 	for _, s := range files {
@@ -87,29 +86,4 @@ func fuzzTargets(files []source) []string {
 		}
 	}
 	return targets
-}
-
-func TestMakeFuzzRunsEveryFuzzTarget(t *testing.T) {
-	var want []string
-	for _, p := range list(t) {
-		if ours(p.ImportPath) {
-			want = append(want, fuzzTargets(p.sources(t, p.TestGoFiles, p.XTestGoFiles))...)
-		}
-	}
-	slices.Sort(want)
-
-	cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "fuzz-targets")
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("make fuzz-targets: %v\n%s", err, out)
-	}
-	var got []string
-	for line := range strings.Lines(string(out)) {
-		got = append(got, strings.TrimSpace(line))
-	}
-	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("make fuzz runs %q, the fuzz targets are %q", got, want)
-	}
 }

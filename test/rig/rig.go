@@ -7,13 +7,6 @@
 // takes a node that is made again for dead. So each test uses its own names for the nodes that it
 // makes.
 //
-// Tests can share one control plane: VICINITY_CONTROL_PLANE is then the path of its kubeconfig.
-// Without it each test starts its own, which takes seconds and needs no root. In both cases a test
-// gets the control plane in the state after "vicinity lab up", with Vicinity's CRDs.
-//
-// One state remains between tests: Kubernetes remembers the health of nodes by name, and considers
-// a node that is made again as dead. So each test must use its own names for the nodes that it makes.
-//
 // The lab is another Go module, so rig runs its program, bin/vicinity-lab.
 package rig
 

@@ -172,6 +172,9 @@ func TestFailurePolicies(t *testing.T) {
 		{name: "half a review", review: create[:len(create)-10], uid: "1", failure: "unexpected EOF"},
 		{name: "more than a review", review: create + "{}", uid: "1", failure: "reading the review: text follows the review"},
 		{name: "two requests", review: `{"request":{"uid":"1"},"request":{"uid":"2"}}`, uid: "1", failure: "duplicate object member name"},
+		{name: "no UTF-8", review: strings.Replace(create, "shop", "\xff", 1), uid: "1", failure: "invalid UTF-8"},
+		{name: "a member twice in what no webhook reads", review: `{"x":{"b":1,"b":2}}`, failure: "duplicate object member name"},
+		{name: "no object in the review", review: `{"request":[]}`, failure: "instead of an object"},
 		{name: "no review", failure: "reading the review: EOF"},
 		{name: "too large a review", review: strings.Repeat(" ", maxReview+1), failure: "reading the review: http: request body too large"},
 	} {

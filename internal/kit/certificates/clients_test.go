@@ -9,17 +9,13 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
-	"log"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -250,90 +246,6 @@ func TestRenewal(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(l.folder, corev1.TLSCertKey)); err != nil {
 		t.Errorf("the rotator's file is missing: %v", err)
-	}
-}
-
-// serve serves webhooks with the certificates of a loader. The returned function calls them by a
-// new connection, as a client that trusts one authority.
-func serve(t *testing.T, c *Certificates) (call func(authority *tls.Certificate) error) {
-	t.Helper()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	c.Configure(server.TLS)
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return func(authority *tls.Certificate) error {
-		roots := x509.NewCertPool()
-		roots.AddCert(authority.Leaf)
-		client := &http.Client{Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com", MinVersion: tls.VersionTLS12}, DisableKeepAlives: true,
-		}}
-		response, err := client.Get(server.URL)
-		if err != nil {
-			return err
-		}
-		return response.Body.Close()
-	}
-}
-
-// No call fails while certificates of one authority are renewed, or after the Secret is deleted.
-func TestCallsDuringRenewals(t *testing.T) {
-	authority := issue(t, nil)
-	c := &Certificates{}
-	l := &loader{certificates: c, folder: t.TempDir(), log: logr.Discard()}
-	l.load(secretOf(t, issue(t, authority)))
-	call := serve(t, c)
-	var secrets []*corev1.Secret
-	for range 20 {
-		secrets = append(secrets, secretOf(t, issue(t, authority)))
-	}
-	var callers sync.WaitGroup
-	var calls atomic.Int64
-	renewed := make(chan struct{})
-	for range 2 {
-		callers.Go(func() {
-			for {
-				if err := call(authority); err != nil {
-					t.Errorf("a call failed: %v", err)
-				}
-				calls.Add(1)
-				select {
-				case <-renewed:
-					return
-				default:
-				}
-			}
-		})
-	}
-	for _, secret := range secrets {
-		for before := calls.Load(); calls.Load() < before+2; {
-			runtime.Gosched()
-		}
-		l.load(secret)
-	}
-	l.logDeletion(nil)
-	close(renewed)
-	callers.Wait()
-	if err := call(authority); err != nil {
-		t.Errorf("without the Secret: %v", err)
-	}
-}
-
-// After a change of the authority, only clients that trust the new one connect.
-func TestNewAuthority(t *testing.T) {
-	first, second := issue(t, nil), issue(t, nil)
-	c := &Certificates{}
-	l := &loader{certificates: c, folder: t.TempDir(), log: logr.Discard()}
-	call := serve(t, c)
-	for _, now := range []struct{ trusted, other *tls.Certificate }{{first, second}, {second, first}} {
-		l.load(secretOf(t, issue(t, now.trusted)))
-		if err := call(now.trusted); err != nil {
-			t.Errorf("a client that trusts the authority: %v", err)
-		}
-		if err := call(now.other); err == nil {
-			t.Error("a client that trusts another authority is answered")
-		}
 	}
 }
 

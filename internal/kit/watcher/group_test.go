@@ -14,7 +14,7 @@ import (
 )
 
 // decoders returns the decoder of the client library, and that of this package.
-func decoders(t testing.TB) (library, own runtime.Decoder) {
+func decoders(t *testing.T) (library, own runtime.Decoder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -47,7 +47,7 @@ func aGroup(name string) v1alpha1.EndpointGroup {
 	return group
 }
 
-func encoded(t testing.TB, object any) []byte {
+func encoded(t *testing.T, object any) []byte {
 	t.Helper()
 	data, err := json.Marshal(object)
 	if err != nil {
@@ -106,20 +106,5 @@ func TestGroupsAreDecoded(t *testing.T) {
 		if fmt.Sprint(err) != fmt.Sprint(wantErr) {
 			t.Errorf("%s: error %v, want %v", name, err, wantErr)
 		}
-	}
-}
-
-func BenchmarkDecodeGroups(b *testing.B) {
-	library, own := decoders(b)
-	data := encoded(b, groups(1000))
-	for name, decoder := range map[string]runtime.Decoder{"library": library, "own": own} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, _, err := decoder.Decode(data, nil, nil); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }
