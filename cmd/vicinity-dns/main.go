@@ -11,6 +11,8 @@ import (
 
 	"vicinity.dev/vicinity/internal/kit/version"
 	"vicinity.dev/vicinity/internal/names/corefile"
+	_ "vicinity.dev/vicinity/internal/names/coreplugins"
+	_ "vicinity.dev/vicinity/plugin/vicinity"
 )
 
 func main() {

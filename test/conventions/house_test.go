@@ -63,10 +63,11 @@ var house = map[string]kind{
 	"internal/proxy/netlink":    kit,
 	"internal/proxy/kernel":     kit, // the command line reads a node's rules
 
-	"internal/names":            front,
-	"internal/names/corefile":   kit, // reads with CoreDNS's lexer
-	"internal/names/controller": door,
-	"plugin":                    door,
+	"internal/names":             front,
+	"internal/names/corefile":    kit, // reads with CoreDNS's lexer
+	"internal/names/coreplugins": kit,
+	"internal/names/controller":  door,
+	"plugin":                     door,
 
 	"internal/disruption":             front,
 	"internal/disruption/reservation": kit, // every evicting controller uses the ledger

@@ -1,4 +1,5 @@
-package main
+// Package coreplugins links the plugins of vicinity-dns that are CoreDNS' own.
+package coreplugins
 
 import (
 	_ "github.com/coredns/caddy/onevent"
@@ -45,6 +46,4 @@ import (
 	_ "github.com/coredns/coredns/plugin/tsig"
 	_ "github.com/coredns/coredns/plugin/view"
 	_ "github.com/coredns/coredns/plugin/whoami"
-
-	_ "vicinity.dev/vicinity/plugin/vicinity"
 )
