@@ -42,23 +42,30 @@ func describeRules(scope string, rules []rbacv1.PolicyRule) []string {
 	return all
 }
 
-// permissionRow matches a scope, its resources and their verbs.
-var permissionRow = regexp.MustCompile(`(?m)^\| (cluster|own namespace) \| ([^|]*) \| ([^|]*) \|$`)
-
-func TestPermissionsOfTheControllerAreDocumented(t *testing.T) {
-	var want []string
-	for manifest := range strings.SplitSeq(text(t, rendered), "\n---\n") {
+// grantedRows returns a table row for each resource of the roles of one name in a rendered chart.
+func grantedRows(t *testing.T, chart, name, everywhere string) []string {
+	t.Helper()
+	var all []string
+	for manifest := range strings.SplitSeq(text(t, chart), "\n---\n") {
 		var role rbacv1.ClusterRole
-		if err := yaml.Unmarshal([]byte(manifest), &role); err != nil || role.Name != "vicinity-controller" {
+		if err := yaml.Unmarshal([]byte(manifest), &role); err != nil || role.Name != name {
 			continue
 		}
 		switch role.Kind {
 		case "ClusterRole":
-			want = append(want, describeRules("cluster", role.Rules)...)
+			all = append(all, describeRules(everywhere, role.Rules)...)
 		case "Role":
-			want = append(want, describeRules("own namespace", role.Rules)...)
+			all = append(all, describeRules("own namespace", role.Rules)...)
 		}
 	}
+	return all
+}
+
+// permissionRow matches a scope, its resources and their verbs.
+var permissionRow = regexp.MustCompile(`(?m)^\| (cluster|own namespace) \| ([^|]*) \| ([^|]*) \|$`)
+
+func TestPermissionsOfTheControllerAreDocumented(t *testing.T) {
+	want := grantedRows(t, rendered, "vicinity-controller", "cluster")
 	slices.Sort(want)
 	var got []string
 	for _, match := range permissionRow.FindAllStringSubmatch(text(t, controller), -1) {

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/internal/proxy/kernel"
 )
@@ -46,19 +45,7 @@ func TestPermissionsOfTheProxyAreDocumented(t *testing.T) {
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"patch"}},
 	}
-	want := describeRules("all namespaces", more)
-	for manifest := range strings.SplitSeq(text(t, renderedProxy), "\n---\n") {
-		var role rbacv1.ClusterRole
-		if err := yaml.Unmarshal([]byte(manifest), &role); err != nil || role.Name != "vicinity-proxy" {
-			continue
-		}
-		switch role.Kind {
-		case "ClusterRole":
-			want = append(want, describeRules("all namespaces", role.Rules)...)
-		case "Role":
-			want = append(want, describeRules("own namespace", role.Rules)...)
-		}
-	}
+	want := append(describeRules("all namespaces", more), grantedRows(t, renderedProxy, "vicinity-proxy", "all namespaces")...)
 	slices.Sort(want)
 	var got []string
 	row := regexp.MustCompile(`(?m)^(\| (?:all namespaces|own namespace) \| [^|]* \| [^|]* \|) [^|]* \|$`)
