@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"vicinity.dev/vicinity/internal/proxy/kernel"
-	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // execute runs the command with flags.
@@ -67,37 +65,6 @@ func TestFlagsAreChecked(t *testing.T) {
 		if err := execute(t, strings.Fields(flags)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v, want %q", flags, err, want)
 		}
-	}
-}
-
-// Flags of all kinds set their options.
-func TestOptions(t *testing.T) {
-	var s settings
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	s.addFlags(flags)
-	if err := flags.Parse([]string{
-		"--node-name=a", "--masquerade-bit=20", "--masquerade-all", "--cluster-cidr=10.0.0.0/8,2001:db8::/32",
-		"--external-ips=none", "--min-sync-period=5ms", "--max-affinity-clients=1000", "--startup-taint",
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.check(); err != nil {
-		t.Fatal(err)
-	}
-	o, err := s.options()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o.NodeName != "a" || o.MasqueradeMark != 1<<20 || !o.MasqueradeAll || o.MinSyncPeriod != 5*time.Millisecond || o.MaxAffinityClients != 1000 || !o.ExternalIPs.None || !o.StartupTaint {
-		t.Errorf("options %+v of settings %+v", o, s)
-	}
-	var pods [2]ruleset.Config
-	for i, family := range ruleset.Families {
-		pods[i].Family = family
-		o.Pods.Configure(&pods[i], nil)
-	}
-	if got := fmt.Sprint(pods[0].ClusterCIDRs, pods[1].ClusterCIDRs); got != "[10.0.0.0/8] [2001:db8::/32]" {
-		t.Errorf("pods are identified by %s", got)
 	}
 }
 

@@ -210,8 +210,6 @@ func (w *writer) testClusterRoutingPolicy(t *testing.T) {
 		{"{}", []string{"spec.namespaceSelector: Required value: must be given; an empty one, {}, chooses all namespaces"}},
 		{"{selector: {}, mode: Prefer}", []string{"spec.namespaceSelector: Required value"}},
 		{"{namespaceSelector: {matchExpressions: [{key: near, operator: Near}]}}", []string{"spec.namespaceSelector.matchExpressions", "each operator must be In or NotIn"}},
-		{"{namespaceSelector: {}, keys: [rack], mode: Require}", []string{"spec.mode", "mode cannot be given together with keys"}},
-		{"{namespaceSelector: {}, overloadThreshold: 50}", []string{"spec.overloadThreshold", "must be of type string"}},
 	} {
 		t.Run(test.spec, func(t *testing.T) {
 			expectRefusal(t, w.try(t, "clusterroutingpolicies", clusterRoutingPolicy("near", test.spec)), test.want...)

@@ -63,8 +63,6 @@ func (w *writer) testDomainRollout(t *testing.T) {
 		{of("waves: {type: All, most: 2}"), []string{"spec.waves.most: Forbidden", "has no effect unless type is Exponential"}},
 		{of("waves: {type: Linear}"), []string{"spec.waves.type", `"Linear"`, `"Fixed", "Exponential", "All"`}},
 		{of("waves: {domains: 0}"), []string{"spec.waves.domains", "greater than or equal to 1"}},
-		{of("waves: {type: Exponential, domains: 2}"), []string{"spec.waves.domains: Forbidden", "has no effect unless type is Fixed"}},
-		{of("waves: {most: 2}"), []string{"spec.waves.most: Forbidden", "has no effect unless type is Exponential"}},
 		{of("waves: {type: Fixed, most: 2}"), []string{"spec.waves.most: Forbidden", "has no effect unless type is Exponential"}},
 
 		{of("bakeTime: 168h"), nil},

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,41 +84,6 @@ func TestOnlyDNSBindsLowPorts(t *testing.T) {
 		if got := header.PAXRecords["SCHILY.xattr.security.capability"]; header.Name != p.Name || got != want {
 			t.Errorf("%s has the capabilities %q, want those of %s: %q", header.Name, got, p.Name, want)
 		}
-	}
-}
-
-func contents(t *testing.T, folder string) map[string][]byte {
-	t.Helper()
-	found := map[string][]byte{}
-	err := fs.WalkDir(os.DirFS(folder), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			found[name], err = os.ReadFile(filepath.Join(folder, name))
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
-
-func TestSameProgramMakesTheSameArchives(t *testing.T) {
-	folder, set := writeArchives(t, "a program")
-	again, _ := writeArchives(t, "a program")
-	other, changed := writeArchives(t, "another program")
-	second, different := contents(t, again), contents(t, other)
-	for name, content := range contents(t, folder) {
-		if !bytes.Equal(content, second[name]) {
-			t.Errorf("%s is not the same when it is made again", name)
-		}
-		if bytes.Equal(content, different[name]) {
-			t.Errorf("%s is the same with another program", name)
-		}
-	}
-	one, err := set.Digest()
-	two, failed := changed.Digest()
-	if err := errors.Join(err, failed); err != nil || one == two {
-		t.Errorf("another program has the same digest %s, %v", one, err)
 	}
 }
 

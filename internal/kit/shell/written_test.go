@@ -102,18 +102,3 @@ func TestWritten(t *testing.T) {
 		t.Error("a write counts for longer than a cache can be behind")
 	}
 }
-
-// A look-up creates no note.
-func TestNotes(t *testing.T) {
-	var notes Notes[string, int]
-	if notes.Get("a") != nil || notes.Has("a") || len(notes.Keys()) > 0 {
-		t.Errorf("there are notes of %q", notes.Keys())
-	}
-	*notes.Of("a", func() *int { return new(1) }) = 2
-	if n := notes.Get("a"); n == nil || *n != 2 || notes.Of("a", nil) != n {
-		t.Error("the note is not kept")
-	}
-	if notes.Forget("a"); notes.Has("a") {
-		t.Error("the note is not forgotten")
-	}
-}

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,21 +40,14 @@ type world struct {
 	refuse func(operation string) error
 }
 
-func testScheme(t testing.TB) *runtime.Scheme {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return scheme
-}
-
 func testOptions() Options { return Options{Mode: All, Workers: 4, Rate: 1000, Burst: 1000} }
 
 func newWorld(t testing.TB, objects ...client.Object) *world {
 	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
 	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), recorder: events.NewFakeRecorder(100)}
 	sent := func(operation string, object client.Object) error {
 		if locator, ok := object.(*v1alpha1.PodLocator); ok {
@@ -64,7 +58,7 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 		}
 		return nil
 	}
-	w.client = fake.NewClientBuilder().WithScheme(testScheme(t)).WithIndex(&corev1.Pod{}, indexNode, nodeOf).WithObjects(objects...).
+	w.client = fake.NewClientBuilder().WithScheme(scheme).WithIndex(&corev1.Pod{}, indexNode, nodeOf).WithObjects(objects...).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
 				if err := sent("create", object); err != nil {

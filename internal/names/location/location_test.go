@@ -38,29 +38,19 @@ func TestOfNode(t *testing.T) {
 			wantAddrs:   "192.0.2.1",
 		},
 		{
-			name: "Cilium with ranges of its own", podCIDR: "10.244.0.0/24",
-			annotations: "network.cilium.io/ipv4-pod-cidr=10.0.0.0/25",
-			wantAddrs:   "192.0.2.1", wanted: "10.0.0.0/25",
-		},
-		{
 			name: "Cilium without ranges of its own", podCIDR: "10.244.0.0/24",
 			annotations: "network.cilium.io/ipv4-cilium-host=10.244.0.5",
 			wantAddrs:   "192.0.2.1 10.244.0.5", wanted: "10.244.0.0/24",
 		},
 		{
-			name: "OVN-Kubernetes beside CIDRs", podCIDRs: []string{"10.244.0.0/24", "fd00:1::/64"},
-			annotations: "k8s.ovn.org/node-subnets={\"default\":[\"10.128.0.0/23\"]}",
-			wantAddrs:   "192.0.2.1", wanted: "10.128.0.0/23",
-		},
-		{
-			name:        "Cilium",
+			name: "Cilium with ranges of its own", podCIDR: "10.244.0.0/24",
 			annotations: "network.cilium.io/ipv4-cilium-host=10.0.0.28\nnetwork.cilium.io/ipv4-health-ip=10.0.0.9\nnetwork.cilium.io/ipv4-pod-cidr=10.0.0.1/25\nio.cilium.network.ipv6-pod-cidr=fd00::/96",
 			wantAddrs:   "192.0.2.1 10.0.0.28 10.0.0.9", wanted: "10.0.0.0/25 fd00::/96",
 		},
 		{name: "Flannel", annotations: "flannel.alpha.coreos.com/public-ip=203.0.113.1\nflannel.alpha.coreos.com/backend-data={\"VNI\":1}", podCIDR: "10.42.0.0/24", wantAddrs: "192.0.2.1 203.0.113.1", wanted: "10.42.0.0/24"},
 		{name: "kube-router", annotations: "kube-router.io/pod-cidrs=10.1.0.0/24, fd00:2::/64\nkube-router.io/pod-cidr=10.1.0.0/24", wantAddrs: "192.0.2.1", wanted: "10.1.0.0/24 fd00:2::/64"},
 		{
-			name:        "OVN-Kubernetes",
+			name: "OVN-Kubernetes", podCIDRs: []string{"10.244.0.0/24", "fd00:1::/64"},
 			annotations: "k8s.ovn.org/node-gateway-router-lrp-ifaddr={\"ipv4\":\"100.64.0.5/16\",\"ipv6\":\"fd98::5/64\"}\nk8s.ovn.org/node-subnets={\"default\":[\"10.128.0.0/23\",\"fd01::/64\"]}",
 			wantAddrs:   "192.0.2.1 100.64.0.5 fd98::5", wanted: "10.128.0.0/23 fd01::/64",
 		},
