@@ -1,7 +1,9 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -50,7 +52,7 @@ type DynamicsOptions struct {
 	// Without are the savings to switch off. Each adds a variant of every algorithm that lacks this
 	// saving. Variants that cannot differ are left out.
 	Without []Saving
-	// Delivery is allocate.DeliveryHints if empty. Upstream's heuristic always uses hints.
+	// Delivery must carry all bounds. It is allocate.DeliveryHints if empty. Upstream's heuristic always uses hints.
 	Delivery allocate.Delivery
 	// SliceSize is allocate.DefaultSliceSize if zero.
 	SliceSize int
@@ -61,46 +63,23 @@ type DynamicsOptions struct {
 	Seed uint64
 }
 
-// Validate returns an error that names an invalid option.
-func (o DynamicsOptions) Validate() error {
-	switch {
-	case len(o.Scenarios) == 0:
-		return fmt.Errorf("scenarios: none is given")
-	case len(o.Bounds) == 0 && !o.Upstream:
-		return fmt.Errorf("algorithms: none is given")
-	case o.Delivery != "" && !slices.Contains(allocate.Deliveries(), o.Delivery):
-		return fmt.Errorf("delivery: %q is unknown; allowed are %s and %s", o.Delivery, allocate.DeliveryHints, allocate.DeliveryGroups)
-	case o.SliceSize < 0:
-		return fmt.Errorf("slice size: %d is not allowed; it must be 1 or more endpoints", o.SliceSize)
-	case !(o.Threshold >= 0):
-		return fmt.Errorf("overload threshold: %g%% is not allowed; it must be a percentage above 0", 100*o.Threshold)
-	}
-	for _, saving := range o.Without {
-		if !slices.Contains(Savings(), saving) {
-			return fmt.Errorf("without: %q is unknown; allowed are %s, %s, %s and %s", saving, Padding, Laziness, MinimalMoves, AllSavings)
-		}
+// validate returns an error that names an invalid algorithm or threshold.
+func (o DynamicsOptions) validate() error {
+	if len(o.Bounds) == 0 && !o.Upstream {
+		return errors.New("algorithms: none is given")
 	}
 	for i := range o.Bounds {
 		if err := o.Bounds[i].Validate(); err != nil {
 			return err
-		}
-		if d := o.withDefaults().Delivery; !d.CanCarry(o.Bounds[i].Algorithm) {
-			return fmt.Errorf("delivery: %s cannot carry the weights of %s; allowed is %s", allocate.DeliveryHints, o.Bounds[i].Algorithm, allocate.DeliveryGroups)
 		}
 	}
 	return nil
 }
 
 func (o DynamicsOptions) withDefaults() DynamicsOptions {
-	if o.Delivery == "" {
-		o.Delivery = allocate.DeliveryHints
-	}
-	if o.SliceSize == 0 {
-		o.SliceSize = allocate.DefaultSliceSize
-	}
-	if o.Threshold == 0 {
-		o.Threshold = allocate.DefaultOverloadThreshold
-	}
+	o.Delivery = cmp.Or(o.Delivery, allocate.DeliveryHints)
+	o.SliceSize = cmp.Or(o.SliceSize, allocate.DefaultSliceSize)
+	o.Threshold = cmp.Or(o.Threshold, allocate.DefaultOverloadThreshold)
 	return o
 }
 
@@ -173,7 +152,7 @@ type Moment struct {
 //
 // If ctx ends, Dynamics returns the finished runs, marked as partial, with the context's error.
 func Dynamics(ctx context.Context, options DynamicsOptions) (DynamicsResults, error) {
-	if err := options.Validate(); err != nil {
+	if err := options.validate(); err != nil {
 		return DynamicsResults{}, err
 	}
 	o := options.withDefaults()

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -42,16 +43,10 @@ func Run(ctx context.Context, options Options) (Results, error) {
 }
 
 func (o Options) withDefaults() Options {
-	o.Delivery = o.delivery()
-	if o.Weights == (allocate.Weights{}) {
-		o.Weights = allocate.DefaultWeights()
-	}
-	if o.SliceSize == 0 {
-		o.SliceSize = allocate.DefaultSliceSize
-	}
-	if o.Workers == 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
-	}
+	o.Delivery = cmp.Or(o.Delivery, allocate.DeliveryHints)
+	o.Weights = cmp.Or(o.Weights, allocate.DefaultWeights())
+	o.SliceSize = cmp.Or(o.SliceSize, allocate.DefaultSliceSize)
+	o.Workers = cmp.Or(o.Workers, runtime.GOMAXPROCS(0))
 	return o
 }
 

@@ -10,6 +10,7 @@
 package simulate
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -128,8 +129,8 @@ type Options struct {
 	// Dataset and Variants are required.
 	Dataset  Dataset
 	Variants []Variant
-	// Delivery is allocate.DeliveryHints if empty: hints in the EndpointSlices of Kubernetes.
-	// Groups have slices of their own.
+	// Delivery must carry all variants. It is allocate.DeliveryHints if empty: hints in the
+	// EndpointSlices of Kubernetes. Groups have slices of their own.
 	Delivery allocate.Delivery
 	// Weights are allocate.DefaultWeights if all are zero.
 	Weights allocate.Weights
@@ -143,26 +144,14 @@ type Options struct {
 	Clock func() time.Duration
 }
 
-// Validate returns an error that names an invalid option.
+// Validate returns an error that names an invalid algorithm, threshold or weight.
 func (o Options) Validate() error {
-	switch {
-	case o.Dataset == nil:
-		return fmt.Errorf("data set: none is given")
-	case len(o.Variants) == 0:
-		return fmt.Errorf("algorithms: none is given")
-	case o.Delivery != "" && !slices.Contains(allocate.Deliveries(), o.Delivery):
-		return fmt.Errorf("delivery: %q is unknown; allowed are %s and %s", o.Delivery, allocate.DeliveryHints, allocate.DeliveryGroups)
-	case o.SliceSize < 0:
-		return fmt.Errorf("slice size: %d is not allowed; it must be 1 or more endpoints", o.SliceSize)
-	case o.Worst < 0:
-		return fmt.Errorf("worst cases: %d is not allowed; it must be 0 or more", o.Worst)
+	if len(o.Variants) == 0 {
+		return errors.New("algorithms: none is given")
 	}
 	for _, v := range o.Variants {
 		if err := v.Bound.Validate(); err != nil {
 			return err
-		}
-		if !o.delivery().CanCarry(v.Bound.Algorithm) {
-			return fmt.Errorf("delivery: %s cannot carry the weights of %s; allowed is %s", allocate.DeliveryHints, v.Bound.Algorithm, allocate.DeliveryGroups)
 		}
 	}
 	for _, w := range []struct {
@@ -183,13 +172,6 @@ func (o Options) Validate() error {
 
 // maxWeight prevents overflow in sums of weights.
 const maxWeight = 1_000_000
-
-func (o Options) delivery() allocate.Delivery {
-	if o.Delivery == "" {
-		return allocate.DeliveryHints
-	}
-	return o.Delivery
-}
 
 // gridName names a case of a grid by its nodes and endpoints: "1-2-3/0-0-7" has two nodes and no
 // endpoint in the second zone.
