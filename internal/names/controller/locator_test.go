@@ -354,17 +354,10 @@ func TestArrivals(t *testing.T) {
 
 func TestFailedWrites(t *testing.T) {
 	w := newWorld(t, aNode("n1", "a"), aPod("web", "n1", "10.9.0.1"))
-	resource := schema.GroupResource{Group: "vicinity.dev", Resource: "podlocators"}
-	ending := apierrors.NewForbidden(resource, "web", errors.New("is being terminated"))
-	ending.ErrStatus.Details.Causes = append(ending.ErrStatus.Details.Causes, metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})
-	answer := error(apierrors.NewAlreadyExists(resource, "web"))
+	answer := error(apierrors.NewAlreadyExists(schema.GroupResource{Group: "vicinity.dev", Resource: "podlocators"}, "web"))
 	w.refuse = func(string) error { return answer }
 	if result := w.sync("web", "create web"); result.RequeueAfter != shell.ConflictWait {
 		t.Errorf("after a conflict: %+v", result)
-	}
-	answer = ending
-	if result := w.sync("web", "create web"); result.RequeueAfter != 0 {
-		t.Errorf("in a namespace that is being deleted: %+v", result)
 	}
 	answer = apierrors.NewInternalError(errors.New("overloaded"))
 	if _, err := w.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}); err == nil {
