@@ -53,7 +53,7 @@ func Survivors(endpoints []Endpoint) Plan {
 				g.Members = append(g.Members, Member{i, homes[zone]})
 			}
 		}
-		for zone, weight := range set.all() {
+		for zone, weight := range set.All() {
 			i, _ := slices.BinarySearch(plan.Zones, zone)
 			g.Consumers = append(g.Consumers, Consumer{i, weight})
 		}

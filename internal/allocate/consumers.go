@@ -1,6 +1,7 @@
 package allocate
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -58,7 +59,7 @@ func (s ConsumerSet) IsZero() bool {
 // Zones lists the set's zones in the order of names.
 func (s ConsumerSet) Zones() []string {
 	var zones []string
-	for zone := range s.all() {
+	for zone := range s.All() {
 		zones = append(zones, zone)
 	}
 	return zones
@@ -66,7 +67,7 @@ func (s ConsumerSet) Zones() []string {
 
 // Weight returns the weight of a zone in the set, 0 if the zone is not in it.
 func (s ConsumerSet) Weight(zone string) float64 {
-	for name, weight := range s.all() {
+	for name, weight := range s.All() {
 		if name == zone {
 			return weight
 		}
@@ -74,8 +75,8 @@ func (s ConsumerSet) Weight(zone string) float64 {
 	return 0
 }
 
-// all yields each zone with its weight.
-func (s ConsumerSet) all() func(yield func(string, float64) bool) {
+// All yields each zone with its weight, in the order of names.
+func (s ConsumerSet) All() iter.Seq2[string, float64] {
 	return func(yield func(string, float64) bool) {
 		for part := range strings.SplitSeq(strings.TrimSuffix(s.joined, endOfZone), endOfZone) {
 			if s.joined == "" {

@@ -124,7 +124,6 @@ func (w *want) assignShares() []*share {
 		}
 		return shares[key]
 	}
-	sets := w.plannedConsumers()
 	for _, t := range w.parts {
 		type setAndHome struct {
 			set  allocate.ConsumerSet
@@ -138,10 +137,7 @@ func (w *want) assignShares() []*share {
 			}
 			at := setAndHome{set, e.Zone}
 			if known[at] == nil {
-				users, found := sets[set]
-				if !found {
-					users = consumersOf(set)
-				}
+				users := consumersOf(set)
 				known[at] = shareFor(t, users, w.home(e.Zone, users))
 			}
 			e.share, e.planned = known[at], true
@@ -262,36 +258,15 @@ func (c consumers) key() string {
 	return b.String()
 }
 
-func (w *want) plannedConsumers() map[allocate.ConsumerSet]consumers {
-	plan := &w.plan.Plan
-	sets := make(map[allocate.ConsumerSet]consumers, len(plan.Groups))
-	for g := range plan.Groups {
-		var users consumers
-		for _, c := range plan.Groups[g].Consumers {
-			if zone := plan.Zones[c.Zone]; zone != "" {
-				users.list = append(users.list, v1alpha1.GroupConsumer{Zone: zone, Weight: thousandths(c.Weight)})
-			} else {
-				users.nowhere = true
-			}
-		}
-		sortConsumers(users.list)
-		sets[plan.ConsumerSet(g)] = users
-	}
-	return sets
-}
-
-// consumersOf returns the consumers of a set that is not in the plan, because it was made for other zones or its
-// endpoints leave a domain.
 func consumersOf(set allocate.ConsumerSet) consumers {
 	var users consumers
-	for _, zone := range set.Zones() {
+	for zone, weight := range set.All() {
 		if zone != "" {
-			users.list = append(users.list, v1alpha1.GroupConsumer{Zone: zone, Weight: thousandths(set.Weight(zone))})
+			users.list = append(users.list, v1alpha1.GroupConsumer{Zone: zone, Weight: thousandths(weight)})
 		} else {
 			users.nowhere = true
 		}
 	}
-	sortConsumers(users.list)
 	return users
 }
 
