@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -184,41 +183,6 @@ func TestGroupsAreFilled(t *testing.T) {
 		if len(w.groups) != test.groups || w.writes != test.groups {
 			t.Errorf("size %d: %d groups by %d writes for %d endpoints, want %d", test.size, len(w.groups), w.writes, test.endpoints, test.groups)
 		}
-	}
-}
-
-// Groups of endpoints with many bytes are limited by the size of an object.
-func TestGroupsStayWithinAnObject(t *testing.T) {
-	eps := slicesOf(strings.Repeat("a ", 1000))
-	long := strings.Repeat("n", 253)
-	for i := range eps[0].Endpoints {
-		eps[0].Endpoints[i].NodeName = &long
-		eps[0].Endpoints[i].Zone = new(strings.Repeat("z", 63))
-	}
-	var keys []string
-	labels := map[string]string{}
-	for i := range 15 {
-		key := fmt.Sprintf("%s.example.com/%02d", strings.Repeat("d", 60), i)
-		keys = append(keys, key)
-		labels[key] = strings.Repeat("v", 63)
-	}
-	w := groupedWorld(t, threeZones, eps, v1alpha1.AnnotationTopologyKeys, strings.Join(keys, ",")+",*")
-	w.in.Cluster = intent.NewCluster([]*corev1.Node{testNode{name: long, zone: strings.Repeat("z", 63), labels: labels}.object()})
-	w.in.Settings.GroupSize = 1000
-	w.settle(w.decide(), GroupState{})
-	held := 0
-	for _, g := range w.groups {
-		text, err := json.Marshal(g)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := len(text); n > 1<<20 {
-			t.Errorf("a group of %d bytes", n)
-		}
-		held += len(g.Spec.Endpoints)
-	}
-	if held != 1000 || len(w.groups) < 2 {
-		t.Errorf("%d endpoints in %d groups", held, len(w.groups))
 	}
 }
 

@@ -263,16 +263,11 @@ func placeHomeless(w *want, groups []*group, homeless map[*share][]*placement) [
 	return created
 }
 
-// fill adds endpoints up to the limits of number and bytes of the group, and returns the rest.
+// fill adds endpoints up to the limits of the group, and returns the rest.
 func (g *group) fill(waiting []*placement, size int) []*placement {
-	left := maxBytes - g.bytes()
 	n := 0
 	for n < len(waiting) && g.belonging < size && g.kept < MaxSize {
 		p := waiting[n]
-		left -= bytesOf(&p.GroupEndpoint)
-		if left < 0 && g.kept > 0 {
-			break
-		}
 		p.in, p.arrives = g, p.planned && p.readIn != nil
 		g.arriving = append(g.arriving, p)
 		g.belonging++
@@ -281,26 +276,4 @@ func (g *group) fill(waiting []*placement, size int) []*placement {
 	}
 	g.dirty = true
 	return waiting[n:]
-}
-
-// maxBytes is the size that a group is filled to. The API allows somewhat more than a megabyte, with the owners of
-// fields.
-const maxBytes = 900 << 10
-
-func (g *group) bytes() int {
-	n := 16 << 10 // zones, ports and labels
-	if g.object != nil {
-		for i := range g.object.Spec.Endpoints {
-			n += bytesOf(&g.object.Spec.Endpoints[i])
-		}
-	}
-	return n
-}
-
-func bytesOf(e *v1alpha1.GroupEndpoint) int {
-	n := 3*len(e.Address) + len(e.Zone) + len(e.Node) + 200
-	for key, value := range e.Domains {
-		n += 2*len(key) + len(value) + 16
-	}
-	return n
 }
