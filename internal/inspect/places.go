@@ -90,9 +90,9 @@ func PlacesOf(cluster *intent.Cluster, nodes []*corev1.Node, proxies []NodeProxy
 	for _, of := range []struct {
 		what  string
 		nodes []string
-	}{{"hints for nodes", known.WithoutNodeHints}, {"hints of most Services", known.WithoutHints}, {"all hints", known.Windows}} {
+	}{{"hints for nodes", known.WithoutNodeHints}, {"all hints", known.Windows}} {
 		for _, name := range of.nodes {
-			ignored[name] = of.what // the last one includes the others
+			ignored[name] = of.what
 		}
 	}
 	zones := map[string]*ZonePlace{}

@@ -329,17 +329,12 @@ func (c *Cluster) ImpossibleZones(eps []*discoveryv1.EndpointSlice) []string {
 type Proxies struct {
 	// Windows are nodes whose kube-proxy ignores all hints, in order.
 	Windows []string
-	// WithoutHints are other nodes whose kube-proxy follows hints only for Services with an annotation, and
-	// WithoutNodeHints nodes whose kube-proxy ignores hints for nodes, both sorted. Supported control planes have newer
-	// nodes than the former, but some nodes are left behind for years.
-	WithoutHints, WithoutNodeHints []string
+	// WithoutNodeHints are other nodes whose kube-proxy ignores hints for nodes, in order.
+	WithoutNodeHints []string
 }
 
-// The first releases whose kube-proxy follows hints without an annotation, and hints for nodes.
-var (
-	releaseHints     = version.MajorMinor(1, 31)
-	releaseNodeHints = version.MajorMinor(1, 34)
-)
+// releaseNodeHints is the first release whose kube-proxy follows hints for nodes.
+var releaseNodeHints = version.MajorMinor(1, 34)
 
 // Proxies returns the cluster's nodes whose kube-proxy ignores hints.
 func (c *Cluster) Proxies() Proxies { return c.proxies }
@@ -350,13 +345,7 @@ func (p *Proxies) add(node *corev1.Node) {
 		return
 	}
 	release, err := version.ParseGeneric(node.Status.NodeInfo.KubeletVersion)
-	if err != nil {
-		return // nothing is known of it
-	}
-	if release.LessThan(releaseHints) {
-		p.WithoutHints = append(p.WithoutHints, node.Name)
-	}
-	if release.LessThan(releaseNodeHints) {
+	if err == nil && release.LessThan(releaseNodeHints) {
 		p.WithoutNodeHints = append(p.WithoutNodeHints, node.Name)
 	}
 }
@@ -368,6 +357,5 @@ func IsWindows(node *corev1.Node) bool {
 
 func (p *Proxies) sort() {
 	slices.Sort(p.Windows)
-	slices.Sort(p.WithoutHints)
 	slices.Sort(p.WithoutNodeHints)
 }
