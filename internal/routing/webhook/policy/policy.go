@@ -5,6 +5,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -42,29 +43,21 @@ func Register(mgr manager.Manager, o Options) {
 }
 
 func judge(_ context.Context, write admission.Write[v1alpha1.RoutingPolicy]) (admission.Verdict, error) {
-	policy := write.Object
-	if policy.DeletionTimestamp != nil {
-		return admission.Verdict{}, nil
-	}
-	given := written{spec: &policy.Spec, read: intent.ReadPolicy(policy)}
-	if write.Stored != nil {
-		given.stored = &write.Stored.Spec
-	}
+	policy, stored := write.Object, cmp.Or(write.Stored, new(v1alpha1.RoutingPolicy))
+	given := written{spec: &policy.Spec, stored: &stored.Spec, read: intent.ReadPolicy(policy)}
 	return given.verdict(), nil
 }
 
 func judgeCluster(_ context.Context, write admission.Write[v1alpha1.ClusterRoutingPolicy]) (admission.Verdict, error) {
-	policy := write.Object
-	if policy.DeletionTimestamp != nil {
-		return admission.Verdict{}, nil
-	}
-	given := written{spec: &policy.Spec.RoutingPolicySpec, namespaces: policy.Spec.NamespaceSelector, read: intent.ReadClusterPolicy(policy)}
-	if write.Stored != nil {
-		given.stored, given.storedNamespaces = &write.Stored.Spec.RoutingPolicySpec, write.Stored.Spec.NamespaceSelector
+	policy, stored := write.Object, cmp.Or(write.Stored, new(v1alpha1.ClusterRoutingPolicy))
+	given := written{
+		spec: &policy.Spec.RoutingPolicySpec, stored: &stored.Spec.RoutingPolicySpec,
+		namespaces: policy.Spec.NamespaceSelector, storedNamespaces: stored.Spec.NamespaceSelector, read: intent.ReadClusterPolicy(policy),
 	}
 	return given.verdict(), nil
 }
 
+// written is a policy and the stored one, which is empty for a new policy.
 type written struct {
 	spec, stored                 *v1alpha1.RoutingPolicySpec
 	namespaces, storedNamespaces *metav1.LabelSelector
@@ -72,7 +65,7 @@ type written struct {
 }
 
 func (w *written) verdict() admission.Verdict {
-	if w.stored != nil && reflect.DeepEqual(w.spec, w.stored) && reflect.DeepEqual(w.namespaces, w.storedNamespaces) {
+	if reflect.DeepEqual(w.spec, w.stored) && reflect.DeepEqual(w.namespaces, w.storedNamespaces) {
 		return admission.Verdict{}
 	}
 	var verdict admission.Verdict
@@ -89,9 +82,6 @@ func (w *written) verdict() admission.Verdict {
 // faults returns the errors of parts that are not stored already.
 func (w *written) faults() field.ErrorList {
 	spec, stored := w.spec, w.stored
-	if stored == nil {
-		stored = new(v1alpha1.RoutingPolicySpec)
-	}
 	var all field.ErrorList
 	path := field.NewPath("spec")
 	given := spec.Capacity
