@@ -103,7 +103,7 @@ func PlacesOf(cluster *intent.Cluster, nodes []*corev1.Node, proxies []NodeProxy
 			Traffic: percent(shares[node.Name]), Counts: shares[node.Name] > 0,
 			CPU: plaintext.Rounded(node.Status.Allocatable.Cpu().AsApproximateFloat64()), Proxy: ProxyUnknown, Hints: ignored[node.Name],
 		}
-		if since := handover.NotReadySince(node); !since.IsZero() {
+		if since, _ := handover.Readiness(node); !since.IsZero() {
 			n.Ready, n.Since = false, &since
 		}
 		if proxies != nil {

@@ -29,32 +29,23 @@ func LeaseNode(lease *coordinationv1.Lease) string {
 	return ""
 }
 
-// NotReadySince returns when a node became not ready, zero if it is ready.
-func NotReadySince(node *corev1.Node) time.Time {
-	since := node.CreationTimestamp.Time
+// Readiness returns since when a node is not ready, and since when it is ready. One of them is zero, and both are if it is
+// unknown when the node became ready.
+func Readiness(node *corev1.Node) (notReady, ready time.Time) {
+	notReady = node.CreationTimestamp.Time
 	for _, condition := range node.Status.Conditions {
 		switch {
 		case condition.Type != corev1.NodeReady:
 		case condition.Status == corev1.ConditionTrue:
-			return time.Time{}
+			return time.Time{}, condition.LastTransitionTime.Time
 		default:
-			since = condition.LastTransitionTime.Time
+			notReady = condition.LastTransitionTime.Time
 		}
 	}
-	if since.IsZero() {
-		return time.Unix(0, 0) // it is not known since when
+	if notReady.IsZero() {
+		notReady = time.Unix(0, 0) // it is not known since when
 	}
-	return since
-}
-
-// readySince returns when a node became ready, zero if it is not ready or if that is unknown.
-func readySince(node *corev1.Node) time.Time {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
-			return condition.LastTransitionTime.Time
-		}
-	}
-	return time.Time{}
+	return notReady, time.Time{}
 }
 
 // State is all that the next step of a Service's hand-over depends on.
@@ -99,7 +90,9 @@ type NodeProxy struct {
 
 // OfNode returns a NodeProxy without the content of its Lease.
 func OfNode(node *corev1.Node) NodeProxy {
-	return NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: NotReadySince(node), ReadySince: readySince(node)}
+	p := NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone]}
+	p.NotReady, p.ReadySince = Readiness(node)
+	return p
 }
 
 // Memory is the state that the caller keeps between steps.
