@@ -33,23 +33,14 @@ func hintPatch(write hints.Write) []shell.Operation {
 			patch = append(patch, shell.Remove(path))
 		}
 	}
-	return append(append(patch, heldPatch(write)...), markPatch(write)...)
-}
-
-// markPatch sets or removes the label for routed slices, where Kubernetes does not copy it. A slice of a Service has
-// labels.
-func markPatch(write hints.Write) []shell.Operation {
-	if !hints.IsForeign(write.Slice) || write.Marked == hints.IsMarked(write.Slice) {
-		return nil
+	if write.Held != write.Slice.Annotations[v1alpha1.AnnotationHeld] {
+		patch = append(patch, shell.SetAnnotation(write.Slice, v1alpha1.AnnotationHeld, write.Held))
 	}
-	return []shell.Operation{shell.SetLabel(write.Slice, v1alpha1.LabelRouted, map[bool]string{true: "true"}[write.Marked])}
-}
-
-func heldPatch(write hints.Write) []shell.Operation {
-	if write.Held == write.Slice.Annotations[v1alpha1.AnnotationHeld] {
-		return nil
+	// Kubernetes does not copy the label to foreign slices. A slice of a Service has labels.
+	if hints.IsForeign(write.Slice) && write.Marked != hints.IsMarked(write.Slice) {
+		patch = append(patch, shell.SetLabel(write.Slice, v1alpha1.LabelRouted, map[bool]string{true: "true"}[write.Marked]))
 	}
-	return []shell.Operation{shell.SetAnnotation(write.Slice, v1alpha1.AnnotationHeld, write.Held)}
+	return patch
 }
 
 func (r *reconciler) writeHints(ctx context.Context, write hints.Write) (*discoveryv1.EndpointSlice, error) {
