@@ -145,9 +145,9 @@ func (e *Explanation) writes() string {
 	switch {
 	case in.Stopped != "" || len(e.Pending) == 0:
 		return ""
-	case routing.LostHints(in.Service):
+	case routing.TroubleHintsLost.IsOn(in.Service):
 		return "find what removes the hints (" + runbookHints + ")"
-	case routing.NotWritten(in.Service):
+	case routing.TroubleNotWritten.IsOn(in.Service):
 		return "find out what refuses the writes of the controller (" + runbookRefused + ")"
 	case len(e.Held) > 0:
 		return "wait some seconds until zones have released their endpoints"

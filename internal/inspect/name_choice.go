@@ -186,7 +186,7 @@ func (v *nameView) advise() {
 		add("correct what the warnings say of the Service")
 	}
 	if (decides || v.undelivered()) && in.Stopped == "" && len(in.pending(v.decision)) > 0 {
-		if routing.NotWritten(in.Service) {
+		if routing.TroubleNotWritten.IsOn(in.Service) {
 			add("find out what refuses the writes of the controller (%s)", runbookRefused)
 		} else {
 			add("wait some seconds; if the groups still do not follow the plan, look at the controller (%s)", runbookController)

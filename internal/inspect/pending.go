@@ -36,7 +36,7 @@ func (in *Reading) pending(d routing.Decision) []string {
 	}
 	if endpoints > 0 {
 		state := "not written yet"
-		if routing.LostHints(in.Service) {
+		if routing.TroubleHintsLost.IsOn(in.Service) {
 			state = "written and lost again"
 		}
 		sentences = append(sentences, fmt.Sprintf("%s: the hints of %s in %s differ from the plan", state,

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -131,8 +130,8 @@ func (d Decision) states() (states []FamilyState, outcomes []string, allocated b
 	return states, outcomes, allocated
 }
 
-// addTo adds a trouble to the condition, which is false then.
-func (t Trouble) addTo(condition metav1.Condition, sentence string) metav1.Condition {
+// AddTo adds a trouble to the condition, which is false then.
+func (t Trouble) AddTo(condition metav1.Condition, sentence string) metav1.Condition {
 	condition.Status = metav1.ConditionFalse
 	condition.Reason += "," + string(t)
 	condition.Message = truncate(strings.TrimSuffix(sentence+". "+condition.Message, ". "))
@@ -141,27 +140,13 @@ func (t Trouble) addTo(condition metav1.Condition, sentence string) metav1.Condi
 
 // WithHintsLost changes the condition to say that hints do not stay.
 func WithHintsLost(condition metav1.Condition) metav1.Condition {
-	return TroubleHintsLost.addTo(condition, hintsLost)
+	return TroubleHintsLost.AddTo(condition, hintsLost)
 }
-
-// WithNotInForce changes the condition to say why no program follows the hints.
-func WithNotInForce(condition metav1.Condition, why string) metav1.Condition {
-	return TroubleNotInForce.addTo(condition, why)
-}
-
-// NotInForce reports whether the Service's condition says that a program ignores the hints.
-func NotInForce(service *corev1.Service) bool { return TroubleNotInForce.isOn(service) }
-
-// LostHints reports whether the Service's condition says that hints did not stay.
-func LostHints(service *corev1.Service) bool { return TroubleHintsLost.isOn(service) }
 
 // WithNotWritten changes the condition to say that the decision cannot be written.
 func WithNotWritten(condition metav1.Condition, cause error) metav1.Condition {
-	return TroubleNotWritten.addTo(condition, "the decision cannot be written: "+strings.TrimSuffix(cause.Error(), "."))
+	return TroubleNotWritten.AddTo(condition, "the decision cannot be written: "+strings.TrimSuffix(cause.Error(), "."))
 }
-
-// NotWritten reports whether the Service's condition says that the decision could not be written.
-func NotWritten(service *corev1.Service) bool { return TroubleNotWritten.isOn(service) }
 
 func truncate(text string) string {
 	if len(text) <= maxMessage {

@@ -98,11 +98,11 @@ func checkTroubles(t *testing.T, service *corev1.Service, d Decision, got metav1
 	lost := WithHintsLost(got)
 	unwritten := WithNotWritten(got, apierrors.NewBadRequest("it may change labels only."))
 	service.Status.Conditions = []metav1.Condition{lost}
-	if !LostHints(service) || lost.Status != metav1.ConditionFalse || !strings.HasSuffix(lost.Message, got.Message) {
+	if !TroubleHintsLost.IsOn(service) || lost.Status != metav1.ConditionFalse || !strings.HasSuffix(lost.Message, got.Message) {
 		t.Errorf("with hints lost: %+v", lost)
 	}
 	service.Status.Conditions = []metav1.Condition{unwritten}
-	if !NotWritten(service) || LostHints(service) || unwritten.Status != metav1.ConditionFalse ||
+	if !TroubleNotWritten.IsOn(service) || TroubleHintsLost.IsOn(service) || unwritten.Status != metav1.ConditionFalse ||
 		!strings.HasPrefix(unwritten.Message, "the decision cannot be written: it may change labels only. ") {
 		t.Errorf("not written: %+v", unwritten)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -131,12 +132,7 @@ func (r Reason) Event() (reason string, warning bool) {
 
 // ConditionOf returns the condition of a Service with its outcome, or nil.
 func ConditionOf(service *corev1.Service) *metav1.Condition {
-	for i := range service.Status.Conditions {
-		if service.Status.Conditions[i].Type == v1alpha1.ConditionTopologyRouting {
-			return &service.Status.Conditions[i]
-		}
-	}
-	return nil
+	return meta.FindStatusCondition(service.Status.Conditions, v1alpha1.ConditionTopologyRouting)
 }
 
 func reasonOf(service *corev1.Service) Reason {
@@ -146,6 +142,7 @@ func reasonOf(service *corev1.Service) Reason {
 	return Reason{}
 }
 
-func (t Trouble) isOn(service *corev1.Service) bool {
+// IsOn reports whether the Service's condition has the trouble.
+func (t Trouble) IsOn(service *corev1.Service) bool {
 	return slices.Contains(reasonOf(service).Troubles, t)
 }

@@ -61,7 +61,7 @@ func (s *pass) condition(d *routing.Decision) metav1.Condition {
 	case stateHintsLost:
 		return routing.WithHintsLost(d.Condition())
 	case stateNotInForce:
-		return routing.WithNotInForce(d.Condition(), why)
+		return routing.TroubleNotInForce.AddTo(d.Condition(), why)
 	}
 	return d.Condition()
 }
@@ -85,7 +85,7 @@ func (s *pass) reportFailure(ctx context.Context, d *routing.Decision, cause err
 	if s.record.failing.IsZero() {
 		s.record.failing = s.now
 	}
-	if s.now.Sub(s.record.failing) < failingReported || routing.NotWritten(s.in.Service) {
+	if s.now.Sub(s.record.failing) < failingReported || routing.TroubleNotWritten.IsOn(s.in.Service) {
 		return cause
 	}
 	after := s.condition(d)

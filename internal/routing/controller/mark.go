@@ -147,7 +147,7 @@ func (s *pass) notInForce(d *routing.Decision) (state, why string) {
 	switch {
 	case force == nil || force.Delivery != allocate.DeliveryHints || s.in.Service.Labels[v1alpha1.LabelRouted] != "true":
 		return "", ""
-	case cilium == nil && s.options.MarkServices != MarkNever && routing.NotInForce(s.in.Service):
+	case cilium == nil && s.options.MarkServices != MarkNever && routing.TroubleNotInForce.IsOn(s.in.Service):
 		return stateNotInForce, markUnread
 	case cilium == nil:
 		return "", ""

@@ -114,7 +114,7 @@ func (s *pass) run(ctx context.Context, service *corev1.Service) error {
 		s.forget(s.key)
 		s.record, fresh = s.memory.record(s.key)
 	}
-	if s.record.uid = service.UID; fresh && routing.LostHints(service) {
+	if s.record.uid = service.UID; fresh && routing.TroubleHintsLost.IsOn(service) {
 		s.record.backoff.Failures = reportedLosses
 	}
 	if condition := routing.ConditionOf(service); fresh && condition != nil && strings.Contains(condition.Message, markFought) {

@@ -160,7 +160,7 @@ func TestBackOffWhileHintsAreStripped(t *testing.T) {
 		t.Errorf("waited %s in all, want %s: %v", total, want, waits)
 	}
 	reported := w.newEvents()
-	if len(reported) != 1 || !strings.HasPrefix(reported[0], "Warning TopologyHintsLost ") || !routing.LostHints(w.service("web")) {
+	if len(reported) != 1 || !strings.HasPrefix(reported[0], "Warning TopologyHintsLost ") || !routing.TroubleHintsLost.IsOn(w.service("web")) {
 		t.Errorf("reported %q", reported)
 	}
 
@@ -173,7 +173,7 @@ func TestBackOffWhileHintsAreStripped(t *testing.T) {
 	}
 	w.settle("web")
 	reported = w.newEvents()
-	if len(reported) != 1 || !strings.HasPrefix(reported[0], "Normal TopologyAllocated ") || routing.LostHints(w.service("web")) {
+	if len(reported) != 1 || !strings.HasPrefix(reported[0], "Normal TopologyAllocated ") || routing.TroubleHintsLost.IsOn(w.service("web")) {
 		t.Errorf("after they stayed: reported %q", reported)
 	}
 }

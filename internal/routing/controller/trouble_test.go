@@ -631,7 +631,7 @@ func (p *play) checkHints(service *corev1.Service) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	if routing.LostHints(service) {
+	if routing.TroubleHintsLost.IsOn(service) {
 		p.t.Fatalf("the condition still says that hints are lost\n%s", p.state())
 	}
 	for _, slice := range p.slices(playedService) {
