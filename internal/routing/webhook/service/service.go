@@ -20,6 +20,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/controller"
 	"vicinity.dev/vicinity/internal/routing/intent"
@@ -58,7 +59,9 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Service])
 	if service.DeletionTimestamp != nil || stored != nil && sameSettings(service, stored) {
 		return admission.Verdict{}, nil
 	}
-	policies, err := j.readPolicies(ctx, write.Namespace)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	policies, err := controller.ReadPolicies(ctx, j.objects, write.Namespace)
 	var known []string
 	if stored != nil {
 		known = intent.Impossible(inNamespace(stored, write.Namespace), policies.Own)
@@ -83,17 +86,9 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Service])
 
 // lacksProxies reports whether no node is known to run vicinity-proxy. The cache has only Leases of proxies.
 func (j judge) lacksProxies(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
 	var proxies coordinationv1.LeaseList
 	err := j.objects.List(ctx, &proxies, client.Limit(1))
 	return err == nil && len(proxies.Items) == 0
-}
-
-func (j judge) readPolicies(ctx context.Context, namespace string) (controller.Policies, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	return controller.ReadPolicies(ctx, j.objects, namespace)
 }
 
 // givesNames reports whether pods are known to have names under a headless Service. If slices cannot be read, one
@@ -102,18 +97,12 @@ func (j judge) givesNames(ctx context.Context, service *corev1.Service) bool {
 	if !intent.IsHeadless(service) {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
 	var list discoveryv1.EndpointSliceList
 	if err := j.objects.List(ctx, &list, client.InNamespace(service.Namespace),
 		client.MatchingLabels{discoveryv1.LabelServiceName: service.Name}); err != nil {
 		return false
 	}
-	eps := make([]*discoveryv1.EndpointSlice, len(list.Items))
-	for i := range list.Items {
-		eps[i] = &list.Items[i]
-	}
-	return intent.GivesNames(eps)
+	return intent.GivesNames(shell.Pointers(list.Items))
 }
 
 // windowsWarning warns before a Service is handed over. If nodes cannot be read, one warning less is given.
@@ -121,8 +110,6 @@ func (j judge) windowsWarning(ctx context.Context, request intent.Request) []str
 	if !request.Groups || request.NoPlan != "" || j.WithoutGroups {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
 	var nodes corev1.NodeList
 	if err := j.objects.List(ctx, &nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)}, client.UnsafeDisableDeepCopy); err != nil || len(nodes.Items) == 0 {
 		return nil
