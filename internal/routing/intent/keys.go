@@ -43,15 +43,8 @@ func validateKeys(tiers topology.Tiers) error {
 // KeysOfService returns the topology keys that a Service names itself, without Anywhere, or nothing if they are
 // invalid.
 func KeysOfService(service *corev1.Service) []string {
-	value, found := service.Annotations[v1alpha1.AnnotationTopologyKeys]
-	if !found {
-		return nil
-	}
-	tiers, err := ParseTopologyKeys(value)
-	if err != nil {
-		return nil
-	}
-	return keysOf(tiers)
+	asked, _ := topologyKeys(written{service: service})
+	return keysOf(asked.Intent.Tiers)
 }
 
 // Keys returns the topology keys that a policy names, without Anywhere.
@@ -79,22 +72,14 @@ func Impossible(service *corev1.Service, policies []*v1alpha1.RoutingPolicy) []s
 }
 
 func impossibleKeys(service *corev1.Service) []string {
-	list, given := service.Annotations[v1alpha1.AnnotationTopologyKeys]
-	if !given {
-		return nil
-	}
-	tiers, err := ParseTopologyKeys(list)
-	if err != nil {
-		return []string{fmt.Sprintf("annotation %s: %v", v1alpha1.AnnotationTopologyKeys, err)}
-	}
-	var faults []string
-	if fault := localKeys(service, tiers, writtenKeys(list)); fault != "" {
-		faults = append(faults, fault)
+	asked, faults := topologyKeys(written{service: service})
+	if asked.Source == "" {
+		return faults
 	}
 	near, _ := nearness(written{service: service})
-	if near.Source != "" && service.Annotations[v1alpha1.AnnotationSameZone] != v1alpha1.Balanced && !slices.Equal(near.Intent.Tiers, tiers) {
+	if near.Source != "" && service.Annotations[v1alpha1.AnnotationSameZone] != v1alpha1.Balanced && !slices.Equal(near.Intent.Tiers, asked.Intent.Tiers) {
 		faults = append(faults, fmt.Sprintf("%s contradicts %s, which means %q; remove one of them",
-			writtenKeys(list), near.Source, near.Intent.Tiers))
+			asked.Source, near.Source, near.Intent.Tiers))
 	}
 	return faults
 }
