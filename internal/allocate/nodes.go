@@ -86,7 +86,6 @@ func ReturnLoad(threshold float64) float64 { return 1 + returnAt*threshold }
 // domain goes to wider ones, so loads elsewhere only grow, and a domain at the threshold stays
 // there until it is skipped. In the end each endpoint is below the threshold, or gets no more than
 // without this kind of domain. So if the plan keeps the threshold, the nodes do.
-// threshold, the nodes do.
 func (t *NodeTiers) Plan() NodePlan {
 	p := newNodePlanner(t)
 	for level := len(t.Keys) - 1; level >= 0; level-- {
