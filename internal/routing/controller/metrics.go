@@ -238,27 +238,26 @@ type serviceCollector struct {
 	memory *memory
 	top    int
 
-	services, inZone, overload, zoneLoad, totalInZone, totalOverload, totalEndpoints *prometheus.Desc
+	services, inZone, overload, zoneLoad, totalInZone, totalOverload *prometheus.Desc
 }
 
 func newServiceCollector(m *memory, top int) *serviceCollector {
 	one := []string{"namespace", "service", "family"}
 	return &serviceCollector{
-		memory:         m,
-		top:            top,
-		services:       prometheus.NewDesc("vicinity_routing_services", "Services that ask for routing, by approach, delivery and state.", []string{"approach", "delivery", "state"}, nil),
-		inZone:         prometheus.NewDesc("vicinity_routing_service_in_zone_ratio", "Predicted share of the traffic of a Service that stays in its zone.", one, nil),
-		overload:       prometheus.NewDesc("vicinity_routing_service_overload_ratio", "Predicted load of the busiest endpoint of a Service above the even share.", one, nil),
-		zoneLoad:       prometheus.NewDesc("vicinity_routing_service_zone_load_ratio", "Predicted mean load of the endpoints of a Service in a zone, where 1 is the even share.", append(one, "zone"), nil),
-		totalInZone:    prometheus.NewDesc("vicinity_routing_in_zone_ratio", "Predicted share of traffic that stays in its zone, weighted by endpoints.", nil, nil),
-		totalOverload:  prometheus.NewDesc("vicinity_routing_overload_ratio", "Predicted load of the busiest endpoint of any routed Service above the even share.", nil, nil),
-		totalEndpoints: prometheus.NewDesc("vicinity_routing_endpoints", "Ready endpoints of all routed Services.", nil, nil),
+		memory:        m,
+		top:           top,
+		services:      prometheus.NewDesc("vicinity_routing_services", "Services that ask for routing, by approach, delivery and state.", []string{"approach", "delivery", "state"}, nil),
+		inZone:        prometheus.NewDesc("vicinity_routing_service_in_zone_ratio", "Predicted share of the traffic of a Service that stays in its zone.", one, nil),
+		overload:      prometheus.NewDesc("vicinity_routing_service_overload_ratio", "Predicted load of the busiest endpoint of a Service above the even share.", one, nil),
+		zoneLoad:      prometheus.NewDesc("vicinity_routing_service_zone_load_ratio", "Predicted mean load of the endpoints of a Service in a zone, where 1 is the even share.", append(one, "zone"), nil),
+		totalInZone:   prometheus.NewDesc("vicinity_routing_in_zone_ratio", "Predicted share of traffic that stays in its zone, weighted by endpoints.", nil, nil),
+		totalOverload: prometheus.NewDesc("vicinity_routing_overload_ratio", "Predicted load of the busiest endpoint of any routed Service above the even share.", nil, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *serviceCollector) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.services, c.inZone, c.overload, c.zoneLoad, c.totalInZone, c.totalOverload, c.totalEndpoints} {
+	for _, d := range []*prometheus.Desc{c.services, c.inZone, c.overload, c.zoneLoad, c.totalInZone, c.totalOverload} {
 		descriptions <- d
 	}
 }
@@ -303,7 +302,6 @@ func (c *serviceCollector) Collect(samples chan<- prometheus.Metric) {
 			overload = max(overload, f.figures.Overload)
 		}
 	}
-	samples <- prometheus.MustNewConstMetric(c.totalEndpoints, prometheus.GaugeValue, float64(endpoints))
 	if endpoints > 0 {
 		samples <- prometheus.MustNewConstMetric(c.totalInZone, prometheus.GaugeValue, inZone/float64(endpoints))
 		samples <- prometheus.MustNewConstMetric(c.totalOverload, prometheus.GaugeValue, overload)
