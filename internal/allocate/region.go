@@ -13,9 +13,9 @@ func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
 	if !hard {
 		p.strays = p.largestRegion()
 	}
-	kept, served := p.regions(bound, hard, keeping)
+	kept, served := p.regions(bound, hard, false)
 	if !served {
-		kept, served = p.regions(bound, hard, planning)
+		kept, served = p.regions(bound, hard, true)
 	}
 	switch {
 	case !served:
@@ -23,26 +23,17 @@ func (p *Planner) byRegion(bound *Bound, hard bool) verdict {
 	case !p.renew || kept.rule != RuleKept:
 		return kept
 	}
-	if renewed, served := p.regions(bound, hard, renewing); served && renewed.planned() && Renews(renewed.figures, kept.figures) {
+	if renewed, served := p.regions(bound, hard, true); served && renewed.planned() && Renews(renewed.figures, kept.figures) {
 		renewed.rule, renewed.before = RuleRenewed, kept.figures
 		return renewed
 	}
-	kept, _ = p.regions(bound, hard, keeping)
+	kept, _ = p.regions(bound, hard, false)
 	return kept
 }
 
-// regard says when regions keep their prior plans.
-type regard int
-
-const (
-	keeping  regard = iota // while they are good
-	renewing               // if no new plan is better
-	planning               // never
-)
-
-// regions divides each region's endpoints among its own zones. It reports whether each region
-// serves itself; hard regions must.
-func (p *Planner) regions(bound *Bound, hard bool, regard regard) (whole verdict, served bool) {
+// regions divides each region's endpoints among its own zones, by a new plan if it is eager. It reports whether each
+// region serves itself; hard regions must.
+func (p *Planner) regions(bound *Bound, hard, eager bool) (whole verdict, served bool) {
 	var regions []regionKey
 	for i := range p.zones {
 		if key := p.keyOf(p.zones[i]); !slices.Contains(regions, key) {
@@ -53,7 +44,7 @@ func (p *Planner) regions(bound *Bound, hard bool, regard regard) (whole verdict
 	p.plan.reset()
 	p.plan.atHome = bound.Algorithm == Flow
 	for _, key := range regions {
-		decided := p.oneRegion(bound, key, regard)
+		decided := p.oneRegion(bound, key, eager)
 		if decided.rule == "" {
 			continue
 		}
@@ -110,12 +101,12 @@ func (k regionKey) compare(other regionKey) int {
 
 // oneRegion adds the groups of one region to the plan. The verdict has no rule if
 // the region has neither endpoints nor traffic.
-func (p *Planner) oneRegion(bound *Bound, key regionKey, regard regard) verdict {
+func (p *Planner) oneRegion(bound *Bound, key regionKey, eager bool) verdict {
 	if p.child == nil {
 		p.child = &Planner{}
 	}
 	child := p.child
-	child.Eager, child.Forgetful, child.renew = p.Eager || regard == planning, p.Forgetful, regard == renewing
+	child.Eager, child.Forgetful = p.Eager || eager, p.Forgetful
 	part := Region{NodesWithoutZone: p.region.NodesWithoutZone, NodesWithoutCapacity: p.region.NodesWithoutCapacity}
 	for i := range p.zones {
 		if p.keyOf(p.zones[i]) == key {
