@@ -86,20 +86,14 @@ func Assign(plan Plan, endpoints []Endpoint) (moved int, err error) {
 	return moved, nil
 }
 
-// byHome returns the indexes of the endpoints of each home, in the order of IDs. Most callers pass
-// sorted endpoints.
+// byHome returns the indexes of the endpoints of each home, in the order of IDs.
 func byHome(endpoints []Endpoint) map[string][]int {
 	homes := map[string][]int{}
-	ordered := true
 	for i := range endpoints {
-		zone := endpoints[i].Zone
-		ordered = ordered && (i == 0 || endpoints[i-1].ID <= endpoints[i].ID)
-		homes[zone] = append(homes[zone], i)
+		homes[endpoints[i].Zone] = append(homes[endpoints[i].Zone], i)
 	}
-	if !ordered {
-		for _, order := range homes {
-			slices.SortFunc(order, func(a, b int) int { return cmp.Compare(endpoints[a].ID, endpoints[b].ID) })
-		}
+	for _, order := range homes {
+		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(endpoints[a].ID, endpoints[b].ID) })
 	}
 	return homes
 }

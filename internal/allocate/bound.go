@@ -84,12 +84,7 @@ func (p *Planner) load(region Region) error {
 // take sorts the zones of the region, and computes shares and expected endpoints.
 func (p *Planner) take(region Region) {
 	p.zones = append(p.zones[:0], region.Zones...)
-	for i := 1; i < len(p.zones); i++ {
-		if p.zones[i-1].Name > p.zones[i].Name {
-			slices.SortFunc(p.zones, compareZones)
-			break
-		}
-	}
+	slices.SortFunc(p.zones, func(a, b Zone) int { return strings.Compare(a.Name, b.Name) })
 	p.region = region
 	p.region.Zones = p.zones
 	p.names = p.names[:0]
@@ -114,10 +109,6 @@ func (p *Planner) take(region Region) {
 		// One division, so that whole and half numbers come out exact.
 		p.expected[i] = float64(p.endpoints) * p.zones[i].Capacity / capacity
 	}
-}
-
-func compareZones(a, b Zone) int {
-	return strings.Compare(a.Name, b.Name)
 }
 
 // withoutTraffic reports whether no zone has capacity, so that no share is known.

@@ -170,7 +170,7 @@ func (s *search) byName() []cell {
 		cells[i].mask = mask
 	}
 	slices.Sort(s.traffic)
-	slices.SortFunc(cells, func(a, b cell) int { return cmp.Compare(a.mask, b.mask) })
+	slices.SortFunc(cells, compareMasks)
 	return cells
 }
 
@@ -296,7 +296,7 @@ func (s *search) offer(count int) {
 		return
 	}
 	s.top = max(s.top, t.score)
-	s.sort()
+	slices.SortFunc(t.cells[:count], compareMasks)
 	if s.isBetter() {
 		b := &s.best
 		copy(b.cells[:], t.cells[:count])
@@ -395,15 +395,7 @@ func (s *search) inZoneOverlapping(cells []cell, load []float64) float64 {
 	return sum / float64(s.endpoints)
 }
 
-// sort puts the cells of the trial in the order of masks.
-func (s *search) sort() {
-	cells := s.trial.cells[:s.trial.count]
-	for i := 1; i < len(cells); i++ {
-		for j := i; j > 0 && cells[j].mask < cells[j-1].mask; j-- {
-			cells[j], cells[j-1] = cells[j-1], cells[j]
-		}
-	}
-}
+func compareMasks(a, b cell) int { return cmp.Compare(a.mask, b.mask) }
 
 // isBetter reports whether the trial should replace the best candidate. Its score is at least as
 // good.

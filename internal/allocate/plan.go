@@ -83,16 +83,9 @@ func (p Plan) hasWeights() bool {
 func (p Plan) Slices(perSlice int) int {
 	n := 0
 	for i := range p.Groups {
-		n += slicesFor(p.Groups[i].Size(), perSlice)
+		n += (p.Groups[i].Size() + perSlice - 1) / perSlice
 	}
 	return n
-}
-
-func slicesFor(endpoints, perSlice int) int {
-	if endpoints <= perSlice { // nearly always, and without a division
-		return min(endpoints, 1)
-	}
-	return (endpoints + perSlice - 1) / perSlice
 }
 
 // builder makes plans and reuses its memory.
