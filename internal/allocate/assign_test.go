@@ -85,41 +85,6 @@ func TestAssignToAnotherPlan(t *testing.T) {
 	}
 }
 
-func TestConsumerSet(t *testing.T) {
-	for _, test := range []struct {
-		zones, want []string
-		text        string
-	}{
-		{[]string{"b", "b", "a", "b"}, []string{"a", "b"}, "{a,b}"},
-		{[]string{"a", ""}, []string{"", "a"}, "{,a}"},
-		{[]string{"eu-west-1", "eu"}, []string{"eu", "eu-west-1"}, "{eu,eu-west-1}"},
-	} {
-		before := slices.Clone(test.zones)
-		set := allocate.NewConsumerSet(test.zones...)
-		if !slices.Equal(set.Zones(), test.want) || set.String() != test.text || set.IsZero() != (len(test.want) == 0) {
-			t.Errorf("the set of %q has %q, is written %s and zero is %v", test.zones, set.Zones(), set, set.IsZero())
-		}
-		if allocate.NewConsumerSet(set.Zones()...) != set {
-			t.Errorf("the set of %q does not equal the set of its zones", test.zones)
-		}
-		if !slices.Equal(before, test.zones) {
-			t.Errorf("the zones %q are now %q", before, test.zones)
-		}
-	}
-	weighted := allocate.Plan{Zones: []string{"a", "b"}, Groups: []allocate.Group{
-		{Consumers: []allocate.Consumer{{Zone: 0, Weight: 1}, {Zone: 1, Weight: 1}}},
-		{Consumers: []allocate.Consumer{{Zone: 0, Weight: 0.25}, {Zone: 1, Weight: 0.75}}},
-		{Consumers: []allocate.Consumer{{Zone: 0, Weight: 0.75}, {Zone: 1, Weight: 0.25}}},
-	}}
-	even, quarter, most := weighted.ConsumerSet(0), weighted.ConsumerSet(1), weighted.ConsumerSet(2)
-	if even != allocate.NewConsumerSet("b", "a") || even == quarter || quarter == most {
-		t.Errorf("sets with other weights are equal: %v, %v, %v", even, quarter, most)
-	}
-	if !slices.Equal(quarter.Zones(), even.Zones()) {
-		t.Errorf("the zones of a set with weights are %q", quarter.Zones())
-	}
-}
-
 // byHomeAndSet counts the endpoints of a plan or list, weights left out.
 type byHomeAndSet map[string]map[string]int
 

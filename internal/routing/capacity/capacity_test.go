@@ -150,24 +150,3 @@ func TestMemoryIsLimited(t *testing.T) {
 		}
 	}
 }
-
-// Expressions up to the size of the memory are computed once. Views of nodes do not displace them.
-func TestExpressionsAreComputedOnce(t *testing.T) {
-	computed := 0
-	counting := tools()
-	counting.Evaluate = func(string, []intent.Zone) (map[string]float64, error) {
-		computed++
-		return nil, nil
-	}
-	cluster := pools().With(counting)
-	for range 2 {
-		for i := range mostCapacities {
-			capacity := intent.Capacity{Type: intent.CapacityExpression, Expression: fmt.Sprint(i)}
-			cluster.Region(capacity, nil)
-			cluster.Nodes(capacity, []string{"pool"})
-		}
-	}
-	if computed != mostCapacities {
-		t.Errorf("%d expressions are computed %d times", mostCapacities, computed)
-	}
-}

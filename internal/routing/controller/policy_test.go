@@ -8,8 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -60,30 +58,6 @@ func TestPolicyStatus(t *testing.T) {
 	w.policyStatus("shop", "wrong")
 	if sent := w.takePatches(); len(sent) > 0 {
 		t.Errorf("a status that is right is written: %q", sent)
-	}
-}
-
-// The status of a policy is recounted often, so the number of cache reads must not grow with the Services.
-func TestPolicyStatusReadsOnce(t *testing.T) {
-	reads := func(names ...string) (lists int) {
-		objects := append(threeZones(), aPolicy("web", v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{}}))
-		for _, name := range names {
-			objects = append(objects, aService(name))
-		}
-		w := newWorld(t, objects...)
-		w.reconciler.client = interceptor.NewClient(w.client, interceptor.Funcs{
-			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-				lists++
-				return c.List(ctx, list, options...)
-			},
-		})
-		if status := w.policyStatus("shop", "web"); int(status.Services) != len(names) {
-			t.Errorf("%d of %d Services follow the policy", status.Services, len(names))
-		}
-		return lists
-	}
-	if one, many := reads("a"), reads("a", "b", "c", "d"); one != many {
-		t.Errorf("%d lists for a Service, %d for four", one, many)
 	}
 }
 

@@ -1,12 +1,7 @@
 package explain
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"math"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -60,61 +55,4 @@ func TestOutcomesGolden(t *testing.T) {
 		}
 	}
 	golden.Compare(t, "testdata/outcomes.txt", text.String())
-}
-
-// A rule that is added to package allocate needs a sentence here.
-func TestEveryRuleHasASentence(t *testing.T) {
-	tested := map[allocate.Rule]bool{}
-	for _, outcome := range outcomes() {
-		tested[outcome.Rule] = true
-	}
-	rules := declaredRules(t)
-	if len(rules) < 15 {
-		t.Fatalf("only %d rules found in package allocate", len(rules))
-	}
-	for name, rule := range rules {
-		if reasonOf(allocate.Outcome{Rule: rule}) == "" {
-			t.Errorf("%s has no sentence", name)
-		}
-		if !tested[rule] {
-			t.Errorf("the sentence of %s is not tested", name)
-		}
-	}
-}
-
-// declaredRules returns the constants of type Rule by name.
-func declaredRules(t *testing.T) map[string]allocate.Rule {
-	t.Helper()
-	files, err := filepath.Glob("../../allocate/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules := map[string]allocate.Rule{}
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(parsed, func(node ast.Node) bool {
-			spec, ok := node.(*ast.ValueSpec)
-			if !ok {
-				return true
-			}
-			if kind, ok := spec.Type.(*ast.Ident); !ok || kind.Name != "Rule" {
-				return true
-			}
-			for i, name := range spec.Names {
-				value, err := strconv.Unquote(spec.Values[i].(*ast.BasicLit).Value)
-				if err != nil {
-					t.Fatal(err)
-				}
-				rules[name.Name] = allocate.Rule(value)
-			}
-			return true
-		})
-	}
-	return rules
 }

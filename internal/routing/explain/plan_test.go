@@ -55,17 +55,3 @@ func TestTablesGolden(t *testing.T) {
 		})
 	}
 }
-
-func TestTableAlignsRunes(t *testing.T) {
-	table := plaintext.Table{
-		Columns: []plaintext.Column{{Title: "zone"}, {Title: "n", Right: true}},
-		Rows:    [][]string{{"zürich", "1"}, {"a-b", "100"}},
-	}
-	var text bytes.Buffer
-	if err := table.Text(&text, "> "); err != nil {
-		t.Fatal(err)
-	}
-	if want := "> zone      n\n> zürich    1\n> a-b     100\n"; text.String() != want {
-		t.Errorf("got\n%s\nwant\n%s", text.String(), want)
-	}
-}
