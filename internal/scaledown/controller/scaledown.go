@@ -46,7 +46,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	disruptionrequester "vicinity.dev/vicinity/internal/disruption/requester"
-	"vicinity.dev/vicinity/internal/kit/scheduling"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/scaledown/pacing"
 )
@@ -134,7 +133,7 @@ func Add(ctx context.Context, mgr manager.Manager, evicts evictor, options Optio
 type reconciler struct {
 	client   client.Client
 	live     client.Reader // without a cache
-	nodes    *scheduling.RecentNodes
+	nodes    *shell.RecentNodes
 	evictor  evictor
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
@@ -148,7 +147,7 @@ type reconciler struct {
 func newReconciler(r reconciler) *reconciler {
 	r.quiet = cmp.Or(r.quiet, quietTime)
 	r.limiter = flowcontrol.NewTokenBucketRateLimiter(r.options.Rate, r.options.Burst)
-	r.nodes = &scheduling.RecentNodes{Live: r.live, Clock: r.clock, Trust: usableTrust, Timeout: usableTimeout}
+	r.nodes = &shell.RecentNodes{Live: r.live, Clock: r.clock, Trust: usableTrust, Timeout: usableTimeout}
 	r.notes = &shell.Notes[workload, notes]{}
 	r.metrics = newMetrics(&r)
 	return &r

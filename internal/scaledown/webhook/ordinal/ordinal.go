@@ -37,7 +37,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
-	"vicinity.dev/vicinity/internal/kit/scheduling"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/scaledown/spread"
 )
@@ -62,7 +61,7 @@ type Options struct {
 // Register has a manager serve the webhook.
 func Register(mgr manager.Manager, o Options) {
 	live := mgr.GetAPIReader()
-	nodes := &scheduling.RecentNodes{Live: live, Clock: clock.RealClock{}, Trust: nodesTrust, Timeout: nodesTimeout}
+	nodes := &shell.RecentNodes{Live: live, Clock: clock.RealClock{}, Trust: nodesTrust, Timeout: nodesTimeout}
 	j := judge{nodes: nodes, live: live, log: mgr.GetLogger().WithName("webhook").WithName("ordinal")}
 	admission.Register(mgr, Path, admission.OfWrites(j.judge), admission.Options{
 		Webhook: "ordinal", OnFailure: admission.FailOpen, Metrics: o.Metrics,
@@ -70,7 +69,7 @@ func Register(mgr manager.Manager, o Options) {
 }
 
 type judge struct {
-	nodes *scheduling.RecentNodes
+	nodes *shell.RecentNodes
 	live  client.Reader
 	log   logr.Logger
 }

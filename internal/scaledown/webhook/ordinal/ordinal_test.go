@@ -20,7 +20,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
-	"vicinity.dev/vicinity/internal/kit/scheduling"
+	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
 const zone = corev1.LabelTopologyZone
@@ -82,7 +82,7 @@ func terms(all ...corev1.NodeSelectorTerm) func(*corev1.Pod) {
 
 func judgeOf(objects ...client.Object) judge {
 	live := fake.NewClientBuilder().WithObjects(objects...).Build()
-	return judge{nodes: &scheduling.RecentNodes{Live: live, Clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Timeout: nodesTimeout}, live: live, log: logr.Discard()}
+	return judge{nodes: &shell.RecentNodes{Live: live, Clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Timeout: nodesTimeout}, live: live, log: logr.Discard()}
 }
 
 // patched applies a patch to a pod, as the API server does.
