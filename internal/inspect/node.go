@@ -157,7 +157,7 @@ func ExplainNode(in NodeReading) *NodeExplanation {
 	d := &NodeExplanation{
 		Namespace: e.Service.Namespace, Service: e.Service.Name, Node: e.Node.Name, Zone: e.Zone,
 		HandOver: e.handOver(), Groups: len(e.Groups), GroupsSeen: len(e.Seen), Families: []NodeFamily{},
-		Warnings: slices.Concat(e.result.Notes, e.leftOut(), e.refused(), e.faults), view: e,
+		Warnings: slices.Concat(e.result.Notes, e.leftOut(), e.refused(), e.keptLocal()), view: e,
 	}
 	d.ServedBy, d.Why = e.servedBy()
 	if e.Lease != nil && e.Lease.Spec.RenewTime != nil {

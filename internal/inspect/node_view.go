@@ -21,8 +21,6 @@ type nodeView struct {
 	options compile.Options
 	result  compile.Result
 	tables  map[ruleset.Family]*ruleset.Table
-	// faults are parts without a possible rule.
-	faults []string
 	// nodes are the nodes of endpoints, by address.
 	nodes map[netip.Addr]string
 	// states are the states of endpoints, by address.
@@ -44,21 +42,17 @@ func newNodeView(in NodeReading) *nodeView {
 		compiled = append(compiled, compile.Service(rival, e.options).Families...)
 	}
 	for _, family := range in.Settings.Families() {
-		table, omissions := view.Table(in.Settings.Config(family, in.Node), compiled)
-		e.tables[family] = table
-		for _, one := range omissions {
-			e.faults = append(e.faults, one.Err.Error())
-		}
+		e.tables[family] = view.Table(in.Settings.Config(family, in.Node), compiled)
 	}
 	e.locate()
-	if !e.served() {
-		e.faults = append(e.faults, e.keptLocal()...)
-	}
 	return e
 }
 
-// keptLocal says which connections stay on the node, where hints do not count.
+// keptLocal says which connections of a Service that kube-proxy serves stay on the node, where hints do not count.
 func (e *nodeView) keptLocal() []string {
+	if e.served() {
+		return nil
+	}
 	const consequence = " Local: they reach endpoints on the node alone, whatever hints say"
 	spec := &e.Service.Spec
 	var sentences []string

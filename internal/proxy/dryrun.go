@@ -56,19 +56,14 @@ func dryRun(ctx context.Context, a cluster.API, o Options, out io.Writer) error 
 		compiled = append(compiled, results[i].Families...)
 	}
 	tables := map[ruleset.Family]*ruleset.Table{}
-	omitted := map[ruleset.Family]map[string]error{}
 	for _, number := range settings.Families() {
 		if !slices.ContainsFunc(compiled, func(f compile.Family) bool { return f.Family == number }) {
 			continue
 		}
-		table, omissions := view.Table(settings.Config(number, node), compiled)
-		tables[number], omitted[number] = table, map[string]error{}
-		for _, one := range omissions {
-			omitted[number][one.Port] = one.Err
-		}
+		tables[number] = view.Table(settings.Config(number, node), compiled)
 	}
 	for i, name := range names {
-		o.writeNotes(out, name, &results[i], omitted)
+		o.writeNotes(out, name, &results[i])
 	}
 	for _, number := range settings.Families() {
 		if tables[number] != nil {
@@ -78,7 +73,7 @@ func dryRun(ctx context.Context, a cluster.API, o Options, out io.Writer) error 
 	return nil
 }
 
-func (o *Options) writeNotes(out io.Writer, name types.NamespacedName, result *compile.Result, omitted map[ruleset.Family]map[string]error) {
+func (o *Options) writeNotes(out io.Writer, name types.NamespacedName, result *compile.Result) {
 	for _, note := range result.Notes {
 		fmt.Fprintf(out, "# %s: %s\n", name, note)
 	}
@@ -87,14 +82,6 @@ func (o *Options) writeNotes(out io.Writer, name types.NamespacedName, result *c
 	}
 	for _, refused := range result.Refused.Sentences(len(result.Refused.First)) {
 		fmt.Fprintf(out, "# %s: %s\n", name, refused)
-	}
-	for i := range result.Families {
-		f := &result.Families[i]
-		for j := range f.Ports {
-			if err := omitted[f.Family][f.Ports[j].Name]; err != nil {
-				fmt.Fprintf(out, "# %s: %v\n", f.Ports[j].Name, err)
-			}
-		}
 	}
 }
 

@@ -75,14 +75,14 @@ func newFamily(config ruleset.Config) *family {
 	return &family{number: config.Family, table: ruleset.NewTable(config), doubtful: true, refused: map[string]*refusedPort{}}
 }
 
-// stage stages a ServicePort, or its removal if port is nil. The error names omitted parts.
-func (f *family) stage(name string, port *ruleset.ServicePort) error {
+// stage stages a ServicePort, or its removal if port is nil.
+func (f *family) stage(name string, port *ruleset.ServicePort) {
 	if port == nil {
 		f.table.Remove(name)
-		return nil
+		return
 	}
 	f.active = true
-	return f.table.Set(*port)
+	f.table.Set(*port)
 }
 
 func (f *family) commit(now time.Time) ruleset.Commit {
@@ -115,7 +115,7 @@ func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.
 	if kept == port {
 		return nil
 	}
-	_ = f.stage(name, kept) // its error was reported when it was staged first
+	f.stage(name, kept)
 	still := map[ruleset.Front]bool{}
 	if kept != nil {
 		for i := range kept.Fronts {
@@ -222,6 +222,6 @@ func (f *family) restage(now time.Time) {
 		return cmp.Or(f.refused[a].retry.Compare(f.refused[b].retry), cmp.Compare(a, b))
 	})
 	for _, name := range due[:min(len(due), mostRestaged)] {
-		_ = f.stage(name, f.refused[name].port) // its error was reported when it was staged first
+		f.stage(name, f.refused[name].port)
 	}
 }

@@ -19,17 +19,16 @@ const (
 
 // The steps whose failures do not delay programming.
 const (
-	stepCompile = "compile"
-	stepForget  = "forget"
-	stepTrack   = "connections"
-	stepCheck   = "check"
-	stepHealth  = "health-check-port"
-	stepLease   = "lease"
-	stepEvent   = "event"
-	stepTaint   = "taint"
+	stepForget = "forget"
+	stepTrack  = "connections"
+	stepCheck  = "check"
+	stepHealth = "health-check-port"
+	stepLease  = "lease"
+	stepEvent  = "event"
+	stepTaint  = "taint"
 )
 
-var steps = []string{stepCompile, stepForget, stepTrack, stepCheck, stepHealth, stepLease, stepEvent, stepTaint}
+var steps = []string{stepForget, stepTrack, stepCheck, stepHealth, stepLease, stepEvent, stepTaint}
 
 type metrics struct {
 	syncs       *prometheus.HistogramVec

@@ -478,7 +478,7 @@ func (p *programmer) stageService(name types.NamespacedName, e cluster.Entry, re
 		after.addFamily(&result.Families[i])
 	}
 	for i, f := range p.families {
-		after.notes = append(after.notes, p.stage(f, before.ports[i], result.Families, now)...)
+		p.stage(f, before.ports[i], result.Families, now)
 	}
 	if !slices.Equal(before.onNode, after.onNode) {
 		p.countOnNode(before.onNode, -1)
@@ -562,9 +562,8 @@ func reachOf(families []compile.Family) *health.Reach {
 	return &reach
 }
 
-// stage stages the ports of a Service in one family, and the removal of its other ports. The notes name omitted
-// parts.
-func (p *programmer) stage(f *family, before []string, compiled []compile.Family, now time.Time) (notes []string) {
+// stage stages the ports of a Service in one family, and the removal of its other ports.
+func (p *programmer) stage(f *family, before []string, compiled []compile.Family, now time.Time) {
 	wanted := map[string]bool{}
 	for i := range compiled {
 		if compiled[i].Family != f.number {
@@ -573,21 +572,16 @@ func (p *programmer) stage(f *family, before []string, compiled []compile.Family
 		for j := range compiled[i].Ports {
 			port := &compiled[i].Ports[j]
 			wanted[port.Name] = true
-			if f.delaysRefused(port, now) {
-				continue
-			}
-			if err := f.stage(port.Name, port); err != nil {
-				p.metrics.failed(stepCompile)
-				notes = append(notes, err.Error())
+			if !f.delaysRefused(port, now) {
+				f.stage(port.Name, port)
 			}
 		}
 	}
 	for _, name := range before {
 		if !wanted[name] {
-			_ = f.stage(name, nil) // a removal cannot fail
+			f.stage(name, nil)
 		}
 	}
-	return notes
 }
 
 func (p *programmer) countOnNode(addresses []netip.Addr, by int) {

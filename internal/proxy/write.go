@@ -181,7 +181,7 @@ func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause er
 	}
 	if cause != nil {
 		for name, port := range all {
-			_ = f.stage(name, port) // its error was reported when it was staged first
+			f.stage(name, port)
 		}
 	}
 	return cause
@@ -231,7 +231,7 @@ func (s *search) find(ctx context.Context, all map[string]*ruleset.ServicePort) 
 		tried := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		for _, name := range tried.names {
-			_ = s.family.stage(name, all[name]) // its error was reported when it was staged first
+			s.family.stage(name, all[name])
 		}
 		err := s.try(ctx)
 		if err == nil {

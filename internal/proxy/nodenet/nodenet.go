@@ -17,8 +17,9 @@ func Addresses(node *corev1.Node) []netip.Addr {
 			if named.Type != kind {
 				continue
 			}
-			if address, err := netip.ParseAddr(named.Address); err == nil && !slices.Contains(all, address.Unmap()) {
-				all = append(all, address.Unmap())
+			address, err := netip.ParseAddr(named.Address)
+			if address = address.Unmap(); err == nil && address.Zone() == "" && !slices.Contains(all, address) {
+				all = append(all, address)
 			}
 		}
 	}

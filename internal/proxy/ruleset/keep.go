@@ -4,8 +4,8 @@ package ruleset
 // rules, and may have those of an earlier process. Call Adopt before, and again before Set or Remove. If the table is
 // replaced, the ServicePort is made as by Set, unless the kernel is known to have nothing for its fronts.
 func (t *Table) Keep(sp ServicePort) {
-	sp.Known.Drained = nil        // until new connections go elsewhere
-	p, _ := newPort(t.config, sp) // Set has returned the error
+	sp.Known.Drained = nil // until new connections go elsewhere
+	p := newPort(t.config, sp)
 	p.keeps = true
 	t.staged[sp.Name] = p
 }

@@ -140,9 +140,7 @@ func certain(f outcome) map[outcome]float64 { return map[outcome]float64{f: 1} }
 func (m *model) fresh(t failer) *Table {
 	table := NewTable(m.config)
 	for _, name := range slices.Sorted(maps.Keys(m.ports)) {
-		if err := table.Set(m.ports[name]); err != nil {
-			t.Fatal(err)
-		}
+		table.Set(m.ports[name])
 	}
 	table.SetHairpin(m.hairpin)
 	table.Commit(time.Time{})
@@ -310,9 +308,7 @@ func runMachine(t *rapid.T, w *world) {
 
 func (m *machine) set(t *rapid.T) {
 	sp := m.world.servicePort().Draw(t, "port")
-	if err := m.Set(sp); err != nil {
-		t.Fatal(err)
-	}
+	m.Set(sp)
 	m.wanted.ports[sp.Name] = sp
 }
 
@@ -328,9 +324,7 @@ func (m *machine) similar(t *rapid.T) {
 	} else {
 		sp.Affinity = other.Affinity
 	}
-	if err := m.Set(sp); err != nil {
-		t.Fatal(err)
-	}
+	m.Set(sp)
 	m.wanted.ports[sp.Name] = sp
 }
 
@@ -575,9 +569,7 @@ func (m *machine) restart(t *rapid.T) {
 		m.Adopt(m.kernel.list(m.world.family))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.wanted.ports)) {
-		if err := m.Set(m.wanted.ports[name]); err != nil {
-			t.Fatal(err)
-		}
+		m.Set(m.wanted.ports[name])
 	}
 	m.SetHairpin(m.wanted.hairpin)
 	if !first {

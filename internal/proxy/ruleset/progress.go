@@ -81,8 +81,7 @@ func (t *Table) Withdraw(name string) {
 	before, found := t.programmed[name], t.found[name]
 	switch {
 	case before != nil:
-		// Its error was returned before.
-		_ = t.Set(*before)
+		t.Set(*before)
 	case found != nil:
 		t.Keep(*found)
 	default:

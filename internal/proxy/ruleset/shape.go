@@ -36,6 +36,18 @@ type weighted struct {
 	weight uint32
 }
 
+// weigh gives the targets their weights, nil for equal ones.
+func weigh(targets []netip.AddrPort, weights []uint32) []weighted {
+	all := make([]weighted, len(targets))
+	for i, target := range targets {
+		all[i] = weighted{target, 1}
+		if weights != nil {
+			all[i].weight = weights[i]
+		}
+	}
+	return all
+}
+
 // arrangeByWeight sorts endpoints by class and address, and returns the shape.
 func arrangeByWeight(all []weighted) ([]netip.AddrPort, shape) {
 	slices.SortFunc(all, func(a, b weighted) int {
@@ -63,15 +75,7 @@ func arrangeByWeight(all []weighted) ([]netip.AddrPort, shape) {
 
 // Shares returns the share of traffic that the rules give to each endpoint of Cluster.
 func (sp *ServicePort) Shares() []float64 {
-	all := make([]weighted, len(sp.Cluster))
-	for i, target := range sp.Cluster {
-		all[i] = weighted{target, 1}
-		if sp.Weights != nil {
-			all[i].weight = sp.Weights[i]
-		}
-	}
-	all = slices.DeleteFunc(all, func(w weighted) bool { return w.weight == 0 || w.weight > MostWeight })
-	targets, made := arrangeByWeight(all)
+	targets, made := arrangeByWeight(weigh(sp.Cluster, sp.Weights))
 	slot := 0
 	share := make(map[netip.AddrPort]float64, len(targets))
 	for _, c := range made {

@@ -47,12 +47,10 @@ func NewTable(config Config) *Table {
 	}
 }
 
-// Set stages a new or changed ServicePort. The error names omitted parts. The rest is staged anyway.
-func (t *Table) Set(sp ServicePort) error {
+// Set stages a new or changed ServicePort.
+func (t *Table) Set(sp ServicePort) {
 	t.ask(sp.Name, &sp)
-	p, err := newPort(t.config, sp)
-	t.staged[sp.Name] = p
-	return err
+	t.staged[sp.Name] = newPort(t.config, sp)
 }
 
 // Remove stages the removal of a ServicePort.

@@ -26,9 +26,7 @@ func dnsPort(cluster string) ServicePort {
 func (b *bed) stage(t *testing.T, ports ...ServicePort) {
 	t.Helper()
 	for _, sp := range ports {
-		if err := b.Set(sp); err != nil {
-			t.Fatal(err)
-		}
+		b.Set(sp)
 	}
 }
 
@@ -252,62 +250,6 @@ func TestDisputesAreDecidedByRank(t *testing.T) {
 	holds("4")
 }
 
-func TestInvalidInputIsOmitted(t *testing.T) {
-	prefix := netip.MustParsePrefix
-	for _, test := range []struct {
-		name string
-		port ServicePort
-		want string
-		left ServicePort
-	}{
-		{
-			"a front of the other family",
-			ServicePort{Fronts: []FrontEnd{{Front: frontOf("fd00::1", TCP, 80)}}},
-			"front fd00::1 port 80: allowed is an IPv4 address with a port",
-			ServicePort{},
-		},
-		{
-			"a protocol that is none of Services",
-			ServicePort{Fronts: []FrontEnd{{Front: frontOf("10.0.0.1", 1, 80)}}},
-			"front 10.0.0.1 protocol 1: allowed are TCP, UDP and SCTP",
-			ServicePort{},
-		},
-		{
-			"a front twice",
-			ServicePort{Fronts: []FrontEnd{{Front: dns}, {Front: dns, ClusterIP: true}}},
-			"front 10.96.0.10 port 53: it is listed twice",
-			ServicePort{Fronts: []FrontEnd{{Front: dns}}},
-		},
-		{
-			"endpoints of the other family, and without a port",
-			ServicePort{Fronts: []FrontEnd{{Front: dns}}, Cluster: append(targets("1"), netip.MustParseAddrPort("[fd00::1]:80"), netip.MustParseAddrPort("10.0.0.1:0"))},
-			"endpoint [fd00::1]:80 of the cluster pool: allowed is an IPv4 address with a port; and 1 more",
-			ServicePort{Fronts: []FrontEnd{{Front: dns}}, Cluster: targets("1")},
-		},
-		{
-			"sources of the other family, so that no client may connect",
-			ServicePort{Fronts: []FrontEnd{{Front: dns, Sources: []netip.Prefix{prefix("fd00::/8"), prefix("::/0"), {}}}}, Cluster: targets("1")},
-			"front 10.96.0.10 source fd00::/8: allowed are prefixes of IPv4; and 2 more",
-			ServicePort{Fronts: []FrontEnd{{Front: dns, Sources: []netip.Prefix{}}}, Cluster: targets("1")},
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			test.port.Name, test.left.Name = "a/b:c", "a/b:c"
-			b := newBed(Config{Family: IPv4})
-			err := b.Set(test.port)
-			if err == nil || !strings.Contains(err.Error(), "leaving out of a/b:c: "+test.want) {
-				t.Errorf("the error is %v, want %s", err, test.want)
-			}
-			b.do(t, b.Commit(start))
-			other := newBed(Config{Family: IPv4})
-			other.program(t, start, test.left)
-			if got, want := b.Text(), other.Text(); got != want {
-				t.Errorf("got:\n%s\nwant:\n%s", got, want)
-			}
-		})
-	}
-}
-
 // cluster are ServicePorts with ten endpoints each.
 func cluster(services int) []ServicePort {
 	front, target := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("10.128.0.1")
@@ -331,9 +273,7 @@ func filledTable(b testing.TB, services int) (*Table, []ServicePort) {
 	ports := cluster(services)
 	table := NewTable(Config{Family: IPv4})
 	for _, sp := range ports {
-		if err := table.Set(sp); err != nil {
-			b.Fatal(err)
-		}
+		table.Set(sp)
 	}
 	table.Commit(time.Unix(0, 0))
 	return table, ports
@@ -344,9 +284,7 @@ func flap(b testing.TB, table *Table, sp ServicePort, at int) {
 	all := sp.Cluster
 	for i, endpoints := range [][]netip.AddrPort{all[1:], all} {
 		sp.Cluster = endpoints
-		if err := table.Set(sp); err != nil {
-			b.Fatal(err)
-		}
+		table.Set(sp)
 		if table.Commit(time.Unix(int64(2*at+i), 0)).Transaction.Empty() {
 			b.Fatal("nothing changes")
 		}

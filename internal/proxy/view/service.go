@@ -9,16 +9,9 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Omission is a part of a Service's port that was left out.
-type Omission struct {
-	Port string
-	Err  error
-}
-
 // Table returns the table of a family with the compiled Services only.
-func Table(config ruleset.Config, compiled []compile.Family) (*ruleset.Table, []Omission) {
+func Table(config ruleset.Config, compiled []compile.Family) *ruleset.Table {
 	table := ruleset.NewTable(config)
-	var omissions []Omission
 	var onNode []netip.Addr
 	for i := range compiled {
 		f := &compiled[i]
@@ -26,9 +19,7 @@ func Table(config ruleset.Config, compiled []compile.Family) (*ruleset.Table, []
 			continue
 		}
 		for j := range f.Ports {
-			if err := table.Set(f.Ports[j]); err != nil {
-				omissions = append(omissions, Omission{f.Ports[j].Name, err})
-			}
+			table.Set(f.Ports[j])
 		}
 		for _, e := range f.Endpoints {
 			if e.OnNode {
@@ -38,7 +29,7 @@ func Table(config ruleset.Config, compiled []compile.Family) (*ruleset.Table, []
 	}
 	table.SetHairpin(onNode)
 	table.Commit(time.Time{})
-	return table, omissions
+	return table
 }
 
 // Share identifies the part of a kernel's table that belongs to one Service.
