@@ -98,7 +98,7 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 		if err := w.kernel.Apply(ctx, commit.Transaction); err != nil {
 			f.doubtful = true
 			w.metrics.transaction(f.number, 0, err)
-			return blame(f.table, commit.Transaction, err)
+			return err
 		}
 		f.table.Written(w.clock.Now())
 		size := sizeOf(commit.Transaction)
@@ -117,27 +117,6 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 		w.forget(f.number, commit.Forget)
 	}
 	return nil
-}
-
-// blamed is an error of the kernel with the ServicePorts that need the refused change.
-type blamed struct {
-	error
-	names []string
-}
-
-func (b *blamed) Unwrap() error { return b.error }
-
-// blame adds the ServicePorts to an error if the kernel names the refused change.
-func blame(table *ruleset.Table, t ruleset.Transaction, err error) error {
-	var refused interface{ Refused() (change, element int) }
-	if !errors.As(err, &refused) {
-		return err
-	}
-	change, element := refused.Refused()
-	if change < 0 {
-		return err
-	}
-	return &blamed{err, table.Blamed(t.Changes[change], element)}
 }
 
 func sizeOf(t ruleset.Transaction) int {
@@ -195,10 +174,8 @@ type search struct {
 	began    time.Time
 	until    time.Time
 	refusals []refusal
-	// written means that ports were written that the kernel had not blamed.
+	// written means that ports were written.
 	written bool
-	// misled means that the kernel took ports that it had blamed. Blame is ignored from then on.
-	misled bool
 	// listing has the kernel's rules, nil if they are unknown.
 	listing *ruleset.Listing
 }
@@ -211,38 +188,27 @@ type refusal struct {
 
 var errTooMany = errors.New("the kernel refuses more ports of Services than one search can find")
 
-// find writes ServicePorts, and finds each one that fails alone. It removes the written ones from all.
-//
-// If the kernel names the refused change, the ports that need it are tried first. Otherwise the ports are tried in
-// halves: the kernel names no element for a loop of chains, and nothing if it lacks memory or refuses the commit.
+// find writes ServicePorts in halves, and finds each one that fails alone. It removes the written ones from all.
 //
 // The bounds end a search only after it has made progress, so that repeated searches converge: each attempt after a
 // failure has at most half of the ports.
 func (s *search) find(ctx context.Context, all map[string]*ruleset.ServicePort) error {
-	type attempt struct {
-		names  []string
-		blamed bool // by the kernel
-	}
-	stack := []attempt{{names: slices.Sorted(maps.Keys(all))}}
+	stack := [][]string{slices.Sorted(maps.Keys(all))}
 	for len(stack) > 0 {
 		if s.ended() {
 			return errTooMany
 		}
 		tried := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		for _, name := range tried.names {
+		for _, name := range tried {
 			s.family.stage(name, all[name])
 		}
 		err := s.try(ctx)
 		if err == nil {
 			s.family.settled()
-			if tried.blamed {
-				s.misled = true // this is no progress, so the search continues
-			} else {
-				s.extend()
-				s.written = true
-			}
-			for _, name := range tried.names {
+			s.extend()
+			s.written = true
+			for _, name := range tried {
 				delete(all, name)
 			}
 			continue
@@ -250,21 +216,16 @@ func (s *search) find(ctx context.Context, all map[string]*ruleset.ServicePort) 
 		if ctx.Err() != nil || s.family.doubtful {
 			return err
 		}
-		for _, name := range tried.names {
+		for _, name := range tried {
 			s.family.table.Withdraw(name)
 		}
-		if len(tried.names) == 1 {
+		if len(tried) == 1 {
 			s.extend()
-			s.refusals = append(s.refusals, refusal{tried.names[0], err})
+			s.refusals = append(s.refusals, refusal{tried[0], err})
 			continue
 		}
-		var blames []string
-		if known := (*blamed)(nil); errors.As(err, &known) && !s.misled {
-			blames = known.names
-		}
-		first, rest, byBlame := divide(tried.names, blames)
-		// With the rest first, each bad port in it would fail the attempt, without progress.
-		stack = append(stack, attempt{names: rest}, attempt{first, byBlame})
+		half := len(tried) / 2
+		stack = append(stack, tried[half:], tried[:half])
 	}
 	return nil
 }
@@ -288,21 +249,6 @@ func (s *search) extend() {
 
 // hasProgress reports whether the next search has less to do.
 func (s *search) hasProgress() bool { return s.written || len(s.refusals) > 0 }
-
-// divide divides two or more names. first has the blamed names if they are at most half of all, else the first half.
-func divide(names, blames []string) (first, rest []string, byBlame bool) {
-	for _, name := range names {
-		if slices.Contains(blames, name) {
-			first = append(first, name)
-		} else {
-			rest = append(rest, name)
-		}
-	}
-	if len(first) == 0 || len(first) > len(names)/2 {
-		return names[:len(names)/2], names[len(names)/2:], false
-	}
-	return first, rest, true
-}
 
 // try writes the staged changes. If the kernel has done nothing, the last listing is still right. Otherwise try reads it
 // again.

@@ -13,8 +13,6 @@ import (
 type Refusal struct {
 	// Change is the index of the refused change, -1 if the kernel refused the whole transaction.
 	Change int
-	// Element is the index of the refused element, -1 if there is none or it is unknown.
-	Element int
 	// What describes the change.
 	What  string
 	Errno unix.Errno
@@ -32,19 +30,11 @@ func (r *Refusal) Error() string {
 // NothingDone reports that the kernel's rules have not changed.
 func (*Refusal) NothingDone() bool { return true }
 
-// Refused returns the refused change and element, -1 if unknown. A lack of memory, which may hit any element, blames none.
-func (r *Refusal) Refused() (change, element int) {
-	if r.Errno == unix.ENOMEM || r.Errno == unix.ENFILE {
-		return -1, -1
-	}
-	return r.Change, r.Element
-}
-
 // Unwrap makes errors.Is find the kernel's reason.
 func (r *Refusal) Unwrap() error { return r.Errno }
 
 func (e *encoder) refusal(t ruleset.Transaction, f *netlink.Failure) *Refusal {
-	r := &Refusal{Change: -1, Element: -1, What: "committing a transaction", Errno: f.Errno, Words: f.Text}
+	r := &Refusal{Change: -1, What: "committing a transaction", Errno: f.Errno, Words: f.Text}
 	if f.Message == 0 || f.Message >= len(e.origins) {
 		return r
 	}
@@ -67,10 +57,9 @@ func (e *encoder) refusal(t ruleset.Transaction, f *netlink.Failure) *Refusal {
 	case ruleset.ReplaceRules:
 		r.What = "replacing the rules of chain " + c.Chain.Name
 	case ruleset.AddElements, ruleset.DeleteElements:
-		r.Element = e.elementOf(f)
 		elements := "elements"
-		if r.Element >= 0 {
-			elements = "element " + e.family.KeyText(c.Set.Key, c.Elements[r.Element].Key)
+		if element := e.elementOf(f); element >= 0 {
+			elements = "element " + e.family.KeyText(c.Set.Key, c.Elements[element].Key)
 		}
 		if c.Kind == ruleset.AddElements {
 			r.What = "adding " + elements + " to set " + c.Set.Name

@@ -1,10 +1,7 @@
 package ruleset
 
 import (
-	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -59,66 +56,4 @@ func TestProgress(t *testing.T) {
 	want("to go", "none", "10.1.1.1:80", true)
 	table.Confirm()
 	want("gone", "none", "none", false)
-}
-
-// A refused change is blamed on the ports that need it.
-func TestBlame(t *testing.T) {
-	table := NewTable(Config{Family: IPv4})
-	for i, endpoints := range []string{"1", "23", "45"} {
-		sp := ServicePort{
-			Name:   fmt.Sprintf("shop/s%d:", i),
-			Fronts: []FrontEnd{{Front: Front{netip.MustParseAddr("10.96.0.1"), TCP, uint16(80 + i)}, ClusterIP: true}},
-		}
-		for _, last := range endpoints {
-			sp.Cluster = append(sp.Cluster, netip.MustParseAddrPort(fmt.Sprintf("10.1.1.%c:8080", last)))
-		}
-		if i == 2 {
-			sp.Affinity = time.Hour
-		}
-		table.Set(sp)
-	}
-	table.SetHairpin([]netip.Addr{netip.MustParseAddr("10.1.1.1")})
-	changes := table.Commit(time.Unix(0, 0)).Transaction.Changes
-	blamed := func(of func(Change) bool, element int) string {
-		i := slices.IndexFunc(changes, of)
-		if i < 0 {
-			return "no such change"
-		}
-		return strings.Join(table.Blamed(changes[i], element), " ")
-	}
-	adds := func(set string) func(Change) bool {
-		return func(c Change) bool { return c.Kind == AddElements && c.Set.Name == set }
-	}
-	makes := func(name string) func(Change) bool {
-		return func(c Change) bool {
-			return c.Kind == AddChain && strings.HasPrefix(c.Chain.Name, name) || c.Kind == AddSet && strings.HasPrefix(c.Set.Name, name)
-		}
-	}
-	for _, test := range []struct {
-		name    string
-		of      func(Change) bool
-		element int
-		want    string
-	}{
-		{"a verdict", adds("services"), 1, "shop/s1:"},
-		{"a slot", adds("slots"), 4, "shop/s2:"},
-		{"no element", adds("slots"), -1, ""},
-		{"an element that there is not", adds("slots"), 5, ""},
-		{"an address of Services", adds("cluster-ips"), 0, "shop/s0: shop/s1: shop/s2:"},
-		{"an endpoint on the node", adds("hairpin"), 0, ""},
-		{"a chain that draws one of one", makes("pick-1"), -1, "shop/s0:"},
-		{"a chain that draws one of two", makes("pick-2"), -1, "shop/s1: shop/s2:"},
-		{"a map of clients", makes("affinity-"), -1, "shop/s2:"},
-		{"a chain that remembers clients", makes("remember-"), -1, "shop/s2:"},
-		{"a chain that all have", makes("nat-output"), -1, ""},
-		{"the table", func(c Change) bool { return c.Kind == AddTable }, -1, ""},
-	} {
-		if got := blamed(test.of, test.element); got != test.want {
-			t.Errorf("%s: refused are %q, want %q", test.name, got, test.want)
-		}
-	}
-	table.Confirm()
-	if got := blamed(adds("services"), 1); got != "" {
-		t.Errorf("refused are %q though all is programmed", got)
-	}
 }
