@@ -11,7 +11,7 @@
 //	kernel      carries out transactions by netlink
 //
 // After a write the programmer passes stale connections and clients to the cleaner, acknowledgements to lease, warnings to
-// events, ports for health checks to healthPorts, and the owners of fronts to the index, for accounting. proving holds
+// events, ports for health checks to healthPorts, and endpoints to the index, for accounting. proving holds
 // acknowledgements back while probes show that packets bypass the rules. checks finds changes by other programs.
 //
 // DryRun goes the same way once, up to ruleset.
@@ -35,5 +35,5 @@
 //
 // These have a lock of their own: the Catalogue, the cleaner's queues, the Keeper, health.State, the
 // index, the Prober's results, and kernel.Conn. Any goroutine may call the programmer's setLocal,
-// setForgotten and stillStale.
+// setForgotten, stillStale and resolve.
 package proxy

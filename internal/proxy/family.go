@@ -98,8 +98,15 @@ func (f *family) stillStale(all []ruleset.Stale) []ruleset.Stale {
 	return f.table.StillStale(all)
 }
 
-// restrict replaces a ServicePort by the result of a function, nil for nothing. It returns the lost fronts.
-func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.ServicePort) (lost []ruleset.Front) {
+// owner returns the name of the ServicePort that has a front, empty without one. Any goroutine may call it.
+func (f *family) owner(front ruleset.Front) string {
+	f.committing.Lock()
+	defer f.committing.Unlock()
+	return f.table.Owner(front)
+}
+
+// restrict replaces a ServicePort by the result of a function, nil for nothing.
+func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.ServicePort) {
 	if one := f.refused[name]; one != nil {
 		if kept := left(one.port); kept != nil {
 			one.port = kept
@@ -109,25 +116,11 @@ func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.
 	}
 	port := f.table.Asked(name)
 	if port == nil {
-		return nil
+		return
 	}
-	kept := left(port)
-	if kept == port {
-		return nil
+	if kept := left(port); kept != port {
+		f.stage(name, kept)
 	}
-	f.stage(name, kept)
-	still := map[ruleset.Front]bool{}
-	if kept != nil {
-		for i := range kept.Fronts {
-			still[kept.Fronts[i].Front] = true
-		}
-	}
-	for i := range port.Fronts {
-		if front := port.Fronts[i].Front; !still[front] {
-			lost = append(lost, front)
-		}
-	}
-	return lost
 }
 
 // settled notes that the kernel has all staged ports.

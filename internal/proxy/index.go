@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"cmp"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,36 +10,22 @@ import (
 
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/compile"
-	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// index finds the Service and the zone of a connection, for accounting. A nil index is empty. Any goroutine may
-// call its methods.
+// index finds the zone of a connection's endpoint, for accounting. A nil index is empty. Any goroutine may call its
+// methods.
 type index struct {
-	mu       sync.RWMutex
-	fronts   map[ruleset.Front][]claim // the first claim wins
-	services map[types.NamespacedName]*destination
+	mu sync.RWMutex
+	// services has the endpoints of each Service, by family.
+	services map[types.NamespacedName][]compile.Endpoints
 	// removed has the zones of recently removed endpoints.
 	removed *cache.LRUExpireCache
-}
-
-// destination is a Service that connections go to.
-type destination struct {
-	name      types.NamespacedName
-	fronts    []ruleset.Front
-	endpoints []compile.Endpoints
 }
 
 // removedEndpoint is a key of index.removed.
 type removedEndpoint struct {
 	service types.NamespacedName
 	address netip.Addr
-}
-
-type claim struct {
-	precedence int
-	rank, port string
-	to         *destination
 }
 
 const (
@@ -52,10 +36,7 @@ const (
 )
 
 func newIndex(clock cache.Clock) *index {
-	return &index{
-		fronts: map[ruleset.Front][]claim{}, services: map[types.NamespacedName]*destination{},
-		removed: cache.NewLRUExpireCacheWithClock(maxRemoved, clock),
-	}
+	return &index{services: map[types.NamespacedName][]compile.Endpoints{}, removed: cache.NewLRUExpireCacheWithClock(maxRemoved, clock)}
 }
 
 // set stores a Service, or removes it if it has no families.
@@ -65,74 +46,27 @@ func (x *index) set(name types.NamespacedName, compiled []compile.Family) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	to := x.services[name]
-	if to == nil {
-		if len(compiled) == 0 {
-			return
-		}
-		to = &destination{name: name}
-		x.services[name] = to
-	}
-	x.withdraw(to, to.fronts)
-	to.fronts = nil
-	before := to.endpoints
-	to.endpoints = nil
-	for i := range compiled {
-		to.endpoints = append(to.endpoints, compiled[i].Endpoints)
-		for j := range compiled[i].Ports {
-			x.claim(to, &compiled[i].Ports[j])
-		}
-	}
+	before := x.services[name]
 	if len(compiled) == 0 {
 		delete(x.services, name)
 		return
 	}
+	after := make([]compile.Endpoints, len(compiled))
+	for i := range compiled {
+		after[i] = compiled[i].Endpoints
+	}
+	x.services[name] = after
 	for _, list := range before {
 		for _, e := range list {
-			if _, stays := to.zone(e.Address); !stays {
+			if _, stays := zoneOf(after, e.Address); !stays {
 				x.removed.Add(removedEndpoint{name, e.Address}, e.Zone, removedKept)
 			}
 		}
 	}
 }
 
-// removeFronts removes fronts of a Service.
-func (x *index) removeFronts(name types.NamespacedName, fronts []ruleset.Front) {
-	if x == nil || len(fronts) == 0 {
-		return
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if to := x.services[name]; to != nil {
-		x.withdraw(to, fronts)
-	}
-}
-
-func (x *index) withdraw(to *destination, fronts []ruleset.Front) {
-	for _, front := range fronts {
-		rest := slices.DeleteFunc(x.fronts[front], func(c claim) bool { return c.to == to })
-		if len(rest) > 0 {
-			x.fronts[front] = rest
-		} else {
-			delete(x.fronts, front)
-		}
-	}
-}
-
-// claim stores the fronts of a port. As in the rules, claims to a front are ordered by precedence, rank and name.
-func (x *index) claim(to *destination, port *ruleset.ServicePort) {
-	for i := range port.Fronts {
-		front := port.Fronts[i].Front
-		x.fronts[front] = append(x.fronts[front], claim{port.Fronts[i].Precedence(), port.Rank, port.Name, to})
-		slices.SortFunc(x.fronts[front], func(a, b claim) int {
-			return cmp.Or(cmp.Compare(a.precedence, b.precedence), cmp.Compare(a.rank, b.rank), cmp.Compare(a.port, b.port))
-		})
-		to.fronts = append(to.fronts, front)
-	}
-}
-
-func (d *destination) zone(address netip.Addr) (string, bool) {
-	for _, list := range d.endpoints {
+func zoneOf(endpoints []compile.Endpoints, address netip.Addr) (string, bool) {
+	for _, list := range endpoints {
 		if e, found := list.Find(address); found {
 			return e.Zone, true
 		}
@@ -140,20 +74,19 @@ func (d *destination) zone(address netip.Addr) (string, bool) {
 	return "", false
 }
 
-// resolve returns the Service of a front and the zone of the connection's endpoint.
-func (x *index) resolve(front ruleset.Front, target netip.Addr) (accounting.Flow, bool) {
+// resolve returns the flow of a connection to an endpoint of a Service. It returns false for an unknown Service.
+func (x *index) resolve(service types.NamespacedName, target netip.Addr) (accounting.Flow, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	claims := x.fronts[front]
-	if len(claims) == 0 {
+	endpoints, known := x.services[service]
+	if !known {
 		return accounting.Flow{}, false
 	}
-	to := claims[0].to
-	zone, found := to.zone(target)
+	zone, found := zoneOf(endpoints, target)
 	if !found {
-		if known, _ := x.removed.Get(removedEndpoint{to.name, target}); known != nil {
-			zone, _ = known.(string)
+		if removed, _ := x.removed.Get(removedEndpoint{service, target}); removed != nil {
+			zone, _ = removed.(string)
 		}
 	}
-	return accounting.Flow{Namespace: to.name.Namespace, Service: to.name.Name, DestinationZone: zone}, true
+	return accounting.Flow{Namespace: service.Namespace, Service: service.Name, DestinationZone: zone}, true
 }

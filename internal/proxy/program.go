@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/events"
@@ -179,6 +180,16 @@ func (p *programmer) stillStale(all []ruleset.Stale) []ruleset.Stale {
 		all = f.stillStale(all)
 	}
 	return all
+}
+
+// resolve returns the destination of a connection to a front, for accounting. Any goroutine may call it.
+func (p *programmer) resolve(front ruleset.Front, target netip.Addr) (accounting.Flow, bool) {
+	for _, f := range p.families {
+		if owner := f.owner(front); owner != "" {
+			return p.index.resolve(events.ServiceOf(owner), target)
+		}
+	}
+	return accounting.Flow{}, false
 }
 
 // run programs until the context ends. The rules stay.
@@ -395,7 +406,7 @@ func (p *programmer) restrict(name types.NamespacedName, claimed bool) {
 	left := compile.Restrict(service, p.options)
 	for i, f := range p.families {
 		for _, port := range known.ports[i] {
-			p.index.removeFronts(name, f.restrict(port, left))
+			f.restrict(port, left)
 		}
 	}
 }

@@ -154,7 +154,7 @@ func (p *Proxy) account() error {
 			_, zone := p.catalogue.Position()
 			return zone
 		},
-		Resolve: p.programmer.index.resolve, CountBytes: true, Interval: p.options.AccountingInterval, Log: p.options.Log.WithName("accounting"),
+		Resolve: p.programmer.resolve, CountBytes: true, Interval: p.options.AccountingInterval, Log: p.options.Log.WithName("accounting"),
 	})
 	if err != nil {
 		return fmt.Errorf("setting up accounting: %w", err)

@@ -128,6 +128,14 @@ func (t *Table) Due() (time.Time, bool) {
 	return t.lingering.nextDue()
 }
 
+// Owner returns the name of the ServicePort that has a front, as of the last Commit, empty without one.
+func (t *Table) Owner(front Front) string {
+	if winner, taken := t.claims.winners[front]; taken {
+		return winner.port.name
+	}
+	return ""
+}
+
 // Disputed lists each ServicePort that lost a front to another one, as of the last Commit.
 func (t *Table) Disputed() []Dispute {
 	return t.claims.disputes()
