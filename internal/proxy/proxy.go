@@ -148,17 +148,13 @@ func (p *Proxy) owner() *metav1.OwnerReference {
 
 func (p *Proxy) account() error {
 	p.programmer.index = newIndex(clock.RealClock{})
-	var err error
-	p.accountant, err = accounting.New(accounting.Options{
+	p.accountant = accounting.New(accounting.Options{
 		SourceZone: func() string {
 			_, zone := p.catalogue.Position()
 			return zone
 		},
-		Resolve: p.programmer.resolve, CountBytes: true, Interval: p.options.AccountingInterval, Log: p.options.Log.WithName("accounting"),
+		Resolve: p.programmer.resolve, Interval: p.options.AccountingInterval, Log: p.options.Log.WithName("accounting"),
 	})
-	if err != nil {
-		return fmt.Errorf("setting up accounting: %w", err)
-	}
 	if err := p.options.Registry.Register(p.accountant); err != nil {
 		return fmt.Errorf("registering metrics of accounting: %w", err)
 	}

@@ -40,7 +40,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// DefaultInterval is Options.Interval if that is zero.
+// DefaultInterval is the default of the flag for Options.Interval.
 const DefaultInterval = 15 * time.Second
 
 const (
@@ -67,11 +67,7 @@ type Options struct {
 
 	// Interval is the minimum time between two readings of all open connections.
 	Interval time.Duration
-	// CountBytes makes the kernel count bytes.
-	CountBytes bool
-	Log        logr.Logger
-	// Clock is the system's clock if nil.
-	Clock clock.Clock
+	Log      logr.Logger
 }
 
 // Flow is the destination of a connection.
@@ -85,7 +81,7 @@ type tracking interface {
 	// listen subscribes to reports of ended connections.
 	listen() (reports, error)
 	// read passes on all open connections, and returns the CPU time.
-	read(ctx context.Context, use func(part []byte)) (time.Duration, error)
+	read(ctx context.Context, use func(content []byte)) (time.Duration, error)
 	// switches reports whether the kernel counts bytes, and whether it reports ended connections.
 	switches() (bytes, ends bool, err error)
 	// countBytes makes the kernel count bytes.
@@ -107,7 +103,6 @@ var errLost = errors.New("reports of connection tracking were lost")
 // Accountant counts connections. It is a prometheus.Collector.
 type Accountant struct {
 	interval     time.Duration
-	withBytes    bool
 	log          logr.Logger
 	clock        clock.Clock
 	kernel       tracking
@@ -133,24 +128,17 @@ type health struct {
 }
 
 // New returns an Accountant that does nothing until it runs.
-func New(o Options) (*Accountant, error) {
-	if o.SourceZone == nil || o.Resolve == nil {
-		return nil, errors.New("accounting needs SourceZone and Resolve")
-	}
-	a := &Accountant{
-		interval:     cmp.Or(o.Interval, DefaultInterval),
-		withBytes:    o.CountBytes,
+func New(o Options) *Accountant {
+	return &Accountant{
+		interval:     o.Interval,
 		log:          o.Log,
-		clock:        o.Clock,
+		clock:        clock.RealClock{},
 		kernel:       conntrack{DefaultSwitches},
 		messages:     newReader(),
 		descriptions: describe(),
 		ledger:       newLedger(&o),
+		health:       health{pause: o.Interval},
 	}
-	if a.clock == nil {
-		a.clock = clock.RealClock{}
-	}
-	return a, nil
 }
 
 // Run counts until the context ends. It fails if the kernel stops reporting connections. A new Run continues the counters.
@@ -183,7 +171,7 @@ func (a *Accountant) follow(listening reports) error {
 	into := make([]byte, netlink.ReceiveBuffer)
 	for {
 		n, err := listening.receive(into)
-		a.take(into[:n], netlink.TrackDelete, a.ledger.recordEnd)
+		a.take(into[:n])
 		switch {
 		case errors.Is(err, errLost):
 			a.mu.Lock()
@@ -197,8 +185,8 @@ func (a *Accountant) follow(listening reports) error {
 	}
 }
 
-// take passes the connections of one kind of messages to the ledger.
-func (a *Accountant) take(read []byte, kind uint16, to func(connection)) {
+// take passes ended connections to the ledger.
+func (a *Accountant) take(read []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for {
@@ -207,12 +195,21 @@ func (a *Accountant) take(read []byte, kind uint16, to func(connection)) {
 			return
 		}
 		read = rest
-		if m.Kind != kind {
+		if m.Kind != netlink.TrackDelete || len(m.Content) < netlink.HeaderLength {
 			continue
 		}
-		if c, counts := a.messages.connection(m.Content); counts {
-			to(c)
+		if c, counts := a.messages.connection(m.Content[netlink.HeaderLength:]); counts {
+			a.ledger.recordEnd(c)
 		}
+	}
+}
+
+// takeOpen passes an open connection to the ledger.
+func (a *Accountant) takeOpen(content []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c, counts := a.messages.connection(content); counts {
+		a.ledger.recordOpen(c)
 	}
 }
 
@@ -223,7 +220,7 @@ func (a *Accountant) readConnections(ctx context.Context) {
 	a.mu.Lock()
 	a.ledger.begin()
 	a.mu.Unlock()
-	used, err := a.kernel.read(ctx, func(part []byte) { a.take(part, netlink.TrackNew, a.ledger.recordOpen) })
+	used, err := a.kernel.read(ctx, a.takeOpen)
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -250,21 +247,17 @@ func (a *Accountant) readConnections(ctx context.Context) {
 func (a *Accountant) pause() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return max(a.health.pause, a.interval)
+	return a.health.pause
 }
 
-// readSwitches reads the kernel's switches, and makes the kernel count bytes if the options ask for it.
+// readSwitches reads the kernel's switches, and makes the kernel count bytes.
 func (a *Accountant) readSwitches() {
 	bytes, ends, err := a.kernel.switches()
 	if err == nil && !bytes {
-		err = errors.New("the kernel does not count bytes; set the sysctl net.netfilter.nf_conntrack_acct to 1, which holds for new connections")
-		if a.withBytes {
-			if failed := a.kernel.countBytes(); failed != nil {
-				err = fmt.Errorf("bytes are not counted: %w", failed)
-			} else {
-				bytes, err = true, nil
-			}
+		if err = a.kernel.countBytes(); err != nil {
+			err = fmt.Errorf("bytes are not counted: %w", err)
 		}
+		bytes = err == nil
 	}
 	if err == nil && !ends {
 		err = errors.New("the kernel does not report ended connections, so short ones are missed; set the sysctl net.netfilter.nf_conntrack_events to 1 or 2")

@@ -53,11 +53,8 @@ func accountant(t testing.TB, o Options) *Accountant {
 	if o.SourceZone == nil {
 		o.SourceZone = func() string { return "zone-a" }
 	}
-	a, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	o.Interval = DefaultInterval
+	return New(o)
 }
 
 // counted returns the rows of an Accountant.
@@ -161,7 +158,7 @@ func (k *fakeKernel) read(_ context.Context, use func([]byte)) (time.Duration, e
 	defer k.mu.Unlock()
 	k.readings++
 	for _, message := range k.open {
-		use(framed(netlink.TrackNew, message))
+		use(message[netlink.HeaderLength:])
 	}
 	return k.costs, k.readFail
 }
@@ -213,9 +210,9 @@ type running struct {
 func run(t *testing.T, k *fakeKernel, o Options) *running {
 	t.Helper()
 	c, log := clocktesting.NewFakeClock(noon), &journal{}
-	o.Clock, o.Log = c, log.logger()
+	o.Log = log.logger()
 	r := &running{Accountant: accountant(t, o), kernel: k, clock: c, log: log, done: make(chan error, 1)}
-	r.Accountant.kernel = k
+	r.Accountant.kernel, r.Accountant.clock = k, c
 	ctx, stop := context.WithCancel(t.Context())
 	r.stop = stop
 	go func() { r.done <- r.Run(ctx) }()
@@ -315,7 +312,7 @@ func TestReadingsAreLimited(t *testing.T) {
 // A problem is logged when it begins and when it ends.
 func TestProblemsAreLoggedOnce(t *testing.T) {
 	k := newFakeKernel()
-	k.readFail, k.bytes, k.ends = errors.New("reading the tracked connections: no memory"), false, false
+	k.readFail, k.bytes, k.ends, k.countErr = errors.New("reading the tracked connections: no memory"), false, false, errors.New("read-only file system")
 	r := run(t, k, Options{})
 	r.looks(t, func() {})
 	r.looks(t, func() { k.readFail, k.bytes = nil, true })
@@ -323,7 +320,7 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 	r.looks(t, func() { k.ends = true })
 	r.looks(t, func() {})
 	want := []string{
-		`"level"=0 "msg"="accounting is incomplete" "reason"="the kernel does not count bytes; set the sysctl net.netfilter.nf_conntrack_acct to 1, which holds for new connections"`,
+		`"level"=0 "msg"="accounting is incomplete" "reason"="bytes are not counted: read-only file system"`,
 		`"level"=0 "msg"="accounting is incomplete" "reason"="reading the tracked connections: no memory"`,
 		`"level"=0 "msg"="accounting is incomplete" "reason"="the kernel does not report ended connections, so short ones are missed; set the sysctl net.netfilter.nf_conntrack_events to 1 or 2"`,
 		`"level"=0 "msg"="accounting is complete again"`,
@@ -337,36 +334,18 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// Problems with the kernel's switches and with readings are reported separately. With CountBytes, the accountant
-// switches bytes on.
-func TestCountBytesOption(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		asked  bool
-		fails  error
-		counts bool
-		want   string
-	}{
-		{"not asked", false, nil, false, "the kernel does not count bytes"},
-		{"asked", true, nil, true, ""},
-		{"a failure", true, errors.New("read-only file system"), false, "bytes are not counted: read-only file system"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			k := newFakeKernel()
-			k.bytes, k.countErr = false, test.fails
-			r := run(t, k, Options{CountBytes: test.asked})
-			eventually(t, "it has read", r.clock.HasWaiters)
-			r.stop()
-			if err := r.ended(t); err != nil {
-				t.Fatal(err)
-			}
-			if text := r.log.text(); !strings.Contains(text, test.want) || (text == "") != (test.want == "") {
-				t.Errorf("logged %q, want %q", text, test.want)
-			}
-			if r.health.bytes != test.counts {
-				t.Errorf("bytes are counted: %t, want %t", r.health.bytes, test.counts)
-			}
-		})
+// The accountant makes the kernel count bytes.
+func TestBytesAreSwitchedOn(t *testing.T) {
+	k := newFakeKernel()
+	k.bytes = false
+	r := run(t, k, Options{})
+	eventually(t, "it has read", r.clock.HasWaiters)
+	r.stop()
+	if err := r.ended(t); err != nil {
+		t.Fatal(err)
+	}
+	if text := r.log.text(); text != "" || !r.health.bytes {
+		t.Errorf("logged %q, and bytes are counted: %t", text, r.health.bytes)
 	}
 }
 

@@ -43,18 +43,10 @@ type reader struct {
 
 func newReader() reader { return reader{maphash.MakeSeed()} }
 
-func (r reader) connection(payload []byte) (c connection, ok bool) {
-	if len(payload) < netlink.HeaderLength {
-		return connection{}, false
-	}
+func (r reader) connection(attributes []byte) (c connection, ok bool) {
 	var id, status uint32
 	var original, reply netlink.Tuple
-	for attributes := payload[netlink.HeaderLength:]; ; {
-		kind, value, rest, more := netlink.NextAttribute(attributes)
-		if !more {
-			break
-		}
-		attributes = rest
+	for kind, value := range netlink.Attributes(attributes) {
 		switch kind {
 		case netlink.TrackOriginal:
 			original = netlink.ReadTuple(value)

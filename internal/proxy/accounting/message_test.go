@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"vicinity.dev/vicinity/internal/proxy/netlink"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -73,7 +74,7 @@ func TestConnectionsAreRead(t *testing.T) {
 		{"without bytes", uncounted, connection{front: front(front4, ruleset.UDP), target: target4}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, ok := newReader().connection(recorded(t, test.message))
+			got, ok := newReader().connection(recorded(t, test.message)[netlink.HeaderLength:])
 			if got.key == 0 {
 				t.Error("no key")
 			}
@@ -87,8 +88,8 @@ func TestConnectionsAreRead(t *testing.T) {
 
 // The reader never reads beyond a message.
 func FuzzConnection(f *testing.F) {
-	for _, message := range []string{endedTCP6, openUDP4, uncounted, untranslated, translatedICMP, ""} {
-		f.Add(recorded(f, message))
+	for _, message := range []string{endedTCP6, openUDP4, uncounted, untranslated, translatedICMP} {
+		f.Add(recorded(f, message)[netlink.HeaderLength:])
 	}
 	r := newReader()
 	f.Fuzz(func(t *testing.T, payload []byte) {

@@ -50,7 +50,6 @@ func (a *Accountant) Describe(to chan<- *prometheus.Desc) {
 func (a *Accountant) Collect(to chan<- prometheus.Metric) {
 	a.mu.Lock()
 	rows, h, open := a.ledger.book.rows(), a.health, len(a.ledger.open)
-	pause := max(h.pause, a.interval)
 	a.mu.Unlock()
 
 	d := &a.descriptions
@@ -77,7 +76,7 @@ func (a *Accountant) Collect(to chan<- prometheus.Metric) {
 	counter(d.readings, float64(h.done), "done")
 	counter(d.readings, float64(h.failed), "failed")
 	counter(d.readingSeconds, h.used.Seconds())
-	gauge(d.readingPauses, pause.Seconds())
+	gauge(d.readingPauses, h.pause.Seconds())
 }
 
 func boolValue(on bool) float64 {

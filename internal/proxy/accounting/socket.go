@@ -132,8 +132,8 @@ func (e *ends) receiveMore(into []byte, n int) (int, error) {
 
 func (e *ends) close() error { return e.file.Close() }
 
-// read passes on the connection table in parts, and returns the CPU time of reading and use.
-func (conntrack) read(ctx context.Context, use func(part []byte)) (used time.Duration, err error) {
+// read passes on the connection table, and returns the CPU time of reading and use.
+func (conntrack) read(ctx context.Context, use func(content []byte)) (used time.Duration, err error) {
 	// The thread's CPU time includes the kernel's work.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -156,19 +156,20 @@ func threadTime() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// readTable requests all translated connections. Old kernels return all connections.
-func readTable(ctx context.Context, use func(part []byte)) error {
+// readTable requests all translated connections. Old kernels return all connections. The table may change meanwhile.
+func readTable(ctx context.Context, use func(content []byte)) error {
 	socket, err := netlink.Dial()
 	if err != nil {
 		return err
 	}
-	err = socket.List(tableRequest(), func(part []byte) bool {
-		if ctx.Err() != nil {
-			return false
+	err = socket.Ask(tableRequest(), func(content []byte) {
+		if ctx.Err() == nil {
+			use(content)
 		}
-		use(part)
-		return true
 	})
+	if errors.Is(err, netlink.ErrChanged) {
+		err = nil
+	}
 	return errors.Join(err, ctx.Err(), socket.Close())
 }
 

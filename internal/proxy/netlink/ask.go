@@ -55,35 +55,6 @@ func (s *Socket) Ask(m *Messages, each func(content []byte)) error {
 	return a.result()
 }
 
-// List requests a list, and calls a function with parts of several messages until it returns false. It does not report
-// whether the list changed meanwhile.
-func (s *Socket) List(m *Messages, use func(part []byte) bool) error {
-	if _, err := s.send(m); err != nil {
-		return err
-	}
-	a := answer{each: func([]byte) {}, listing: true}
-	stopped := false
-	err := s.drain(func(part []byte) bool {
-		stopped = !use(part)
-		for rest := part; ; {
-			m, after, ok := NextMessage(rest)
-			if !ok {
-				return !stopped
-			}
-			a.take(Reply{Message: m})
-			rest = after
-		}
-	})
-	a.changed = false
-	switch {
-	case stopped:
-		return nil
-	case err != nil && a.failure == nil:
-		return err
-	}
-	return a.result()
-}
-
 type answer struct {
 	each func(content []byte)
 	// listing means that a list is expected, ended that its end has come, changed that it changed meanwhile.

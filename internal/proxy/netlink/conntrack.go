@@ -53,12 +53,7 @@ type Tuple struct {
 
 // ReadTuple reads one direction of a connection.
 func ReadTuple(content []byte) (t Tuple) {
-	for {
-		kind, value, rest, more := NextAttribute(content)
-		if !more {
-			return t
-		}
-		content = rest
+	for kind, value := range Attributes(content) {
 		switch kind {
 		case TupleAddress:
 			t.readAddresses(value)
@@ -66,15 +61,11 @@ func ReadTuple(content []byte) (t Tuple) {
 			t.readProtocol(value)
 		}
 	}
+	return t
 }
 
 func (t *Tuple) readAddresses(content []byte) {
-	for {
-		kind, value, rest, more := NextAttribute(content)
-		if !more {
-			return
-		}
-		content = rest
+	for kind, value := range Attributes(content) {
 		address, known := netip.AddrFromSlice(value)
 		switch {
 		case !known:
@@ -87,12 +78,7 @@ func (t *Tuple) readAddresses(content []byte) {
 }
 
 func (t *Tuple) readProtocol(content []byte) {
-	for {
-		kind, value, rest, more := NextAttribute(content)
-		if !more {
-			return
-		}
-		content = rest
+	for kind, value := range Attributes(content) {
 		switch {
 		case kind == ProtocolNumber && len(value) >= 1:
 			t.Protocol = value[0]

@@ -3,6 +3,7 @@ package netlink
 import (
 	"bytes"
 	"encoding/binary"
+	"iter"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,8 +34,8 @@ func NextMessage(read []byte) (m Message, rest []byte, ok bool) {
 // attributeFlags share a field with the kind of an attribute.
 const attributeFlags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
 
-// NextAttribute takes the first attribute off a message.
-func NextAttribute(attributes []byte) (kind uint16, content, rest []byte, ok bool) {
+// nextAttribute takes the first attribute off a message.
+func nextAttribute(attributes []byte) (kind uint16, content, rest []byte, ok bool) {
 	if len(attributes) < unix.SizeofNlAttr {
 		return 0, nil, nil, false
 	}
@@ -47,10 +48,10 @@ func NextAttribute(attributes []byte) (kind uint16, content, rest []byte, ok boo
 }
 
 // Attributes yields all whole attributes.
-func Attributes(b []byte) func(yield func(kind uint16, content []byte) bool) {
+func Attributes(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for {
-			kind, content, rest, ok := NextAttribute(b)
+			kind, content, rest, ok := nextAttribute(b)
 			if !ok || !yield(kind, content) {
 				return
 			}
@@ -61,13 +62,12 @@ func Attributes(b []byte) func(yield func(kind uint16, content []byte) bool) {
 
 // Attribute returns the content of the first attribute of a kind, nil without one.
 func Attribute(b []byte, kind uint16) []byte {
-	for {
-		found, content, rest, ok := NextAttribute(b)
-		if !ok || found == kind {
+	for found, content := range Attributes(b) {
+		if found == kind {
 			return content
 		}
-		b = rest
 	}
+	return nil
 }
 
 // Text reads a name.

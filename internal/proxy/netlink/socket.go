@@ -185,7 +185,7 @@ func (s *Socket) Exchange(m *Messages, each func(Reply)) error {
 // Receive calls a function with each waiting message.
 func (s *Socket) Receive(each func(Message)) error {
 	var malformed error
-	err := s.drain(func(part []byte) bool {
+	err := s.drain(func(part []byte) {
 		for len(part) >= unix.SizeofNlMsghdr {
 			m, rest, ok := NextMessage(part)
 			if !ok {
@@ -195,7 +195,6 @@ func (s *Socket) Receive(each func(Message)) error {
 			each(m)
 			part = rest
 		}
-		return true
 	})
 	if err != nil {
 		return err
@@ -205,8 +204,8 @@ func (s *Socket) Receive(each func(Message)) error {
 
 var errMalformed = errors.New("a netlink message is cut off")
 
-// drain calls a function with the waiting messages, several at a time, until it returns false.
-func (s *Socket) drain(use func(part []byte) bool) error {
+// drain calls a function with the waiting messages, several at a time.
+func (s *Socket) drain(use func(part []byte)) error {
 	var lost error
 	for {
 		n, _, err := unix.Recvfrom(s.fd, s.buffer, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
@@ -220,8 +219,8 @@ func (s *Socket) drain(use func(part []byte) bool) error {
 			return os.NewSyscallError("recvfrom", err)
 		case n > len(s.buffer):
 			lost = fmt.Errorf("a netlink message has %d bytes, and the buffer only %d", n, len(s.buffer))
-		case !use(s.buffer[:n]):
-			return lost
+		default:
+			use(s.buffer[:n])
 		}
 	}
 }
