@@ -106,7 +106,7 @@ func TestServiceBeyondItsBound(t *testing.T) {
 
 	// Endpoints that go leave the kernel, and others take their place.
 	w.put(handedOver(aGroup("web", "web-1", "10.1.1.3", "10.1.1.4")))
-	w.run(3 * ruleset.DefaultLinger)
+	w.run(3 * ruleset.Linger)
 	if w.kernel.leads("10.1.1.1") || w.kernel.leads("10.1.1.2") || !w.kernel.leads("10.1.1.3") && !w.kernel.leads("10.1.1.4") {
 		t.Error("the kernel has the earlier endpoints")
 	}
@@ -183,7 +183,7 @@ func TestTotalIsGivenByAge(t *testing.T) {
 			many = append(many, fmt.Sprintf("10.1.4.%d", i+1))
 		}
 		w.put(aGroup(name(4), name(4)+"-1", many...))
-		w.run(3 * ruleset.DefaultLinger)
+		w.run(3 * ruleset.Linger)
 		slots := 0
 		for _, address := range many {
 			if w.kernel.leads(address) {
@@ -236,12 +236,12 @@ func TestGrowthWithoutRoom(t *testing.T) {
 	w.put(with(3, "10.1.1.1", "10.1.1.2"))
 	w.run(time.Second)
 	w.put(with(4, "10.1.1.1", "10.1.1.2"))
-	w.run(3 * ruleset.DefaultLinger)
+	w.run(3 * ruleset.Linger)
 	if !w.serves("10.96.0.1") || leads(w) == 0 {
 		t.Errorf("with another port it leads to %d endpoints", leads(w))
 	}
 	w.put(with(3, "10.1.1.1", "10.1.1.2", "10.1.1.3"))
-	w.run(3 * ruleset.DefaultLinger)
+	w.run(3 * ruleset.Linger)
 	if !w.serves("10.96.0.1") || !w.serves("198.18.0.0") || leads(w) < 2 || !w.bounds.waits(cluster.KeyOf(aService("web", ""))) {
 		t.Errorf("with another endpoint it leads to %d, and it has its external IP: %t", leads(w), w.serves("198.18.0.0"))
 	}
@@ -370,7 +370,7 @@ func TestBoundsHold(t *testing.T) {
 				service.CreationTimestamp = metav1.NewTime(start.Add(time.Duration(n) * time.Second))
 				w.put(service, aGroup(name, name+"-1", addresses...))
 			}
-			w.run(3 * ruleset.DefaultLinger)
+			w.run(3 * ruleset.Linger)
 			sum, room := 0, w.bounds.room()
 			for _, given := range w.bounds.granted {
 				sum += given

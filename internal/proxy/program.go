@@ -610,11 +610,9 @@ func (p *programmer) stageHairpin() {
 		return
 	}
 	p.onNodeChanged = false
-	sorted := slices.SortedFunc(maps.Keys(p.onNode), netip.Addr.Compare)
+	addresses := slices.Collect(maps.Keys(p.onNode))
 	for _, f := range p.families {
-		f.table.SetHairpin(slices.DeleteFunc(slices.Clone(sorted), func(address netip.Addr) bool {
-			return address.Is6() != (f.number == ruleset.IPv6)
-		}))
+		f.table.SetHairpin(addresses)
 	}
 }
 

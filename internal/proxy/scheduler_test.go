@@ -451,7 +451,7 @@ func TestServicesOfOtherProxiesAreNotDelayed(t *testing.T) {
 			}
 			change(slow)
 			w.put(slow)
-			w.run(3 * ruleset.DefaultLinger)
+			w.run(3 * ruleset.Linger)
 			if w.kernel.leads("10.1.1.1") {
 				t.Error("its rules exist")
 			}

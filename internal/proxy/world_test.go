@@ -250,7 +250,7 @@ func (w *world) wanted() map[ruleset.Family]*ruleset.Table {
 // right fails the test unless the kernel has exactly the expected rules.
 func (w *world) right(when string) {
 	w.t.Helper()
-	w.run(3 * ruleset.DefaultLinger) // lingering rules are removed
+	w.run(3 * ruleset.Linger) // lingering rules are removed
 	for number, table := range w.wanted() {
 		listing, err := w.kernel.list(number, true)
 		if err != nil {

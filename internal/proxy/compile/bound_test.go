@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -184,20 +185,26 @@ func TestPortsOfOtherSizes(t *testing.T) {
 	}
 }
 
-// elements returns the elements that the ports of a Service use, including those for endpoints that connect to
-// themselves. The families never report less.
+// elements returns the elements that the families of a Service report. The tables never take more.
 func elements(r Result) int {
 	sum := 0
 	for i := range r.Families {
 		f := &r.Families[i]
-		taken := 0
-		for j := range f.Ports {
-			taken += f.Ports[j].Cost(ruleset.MostAffinityClients)
+		table := ruleset.NewTable(ruleset.Config{Family: f.Family})
+		table.Commit(time.Time{})
+		for _, port := range f.Ports {
+			table.Set(port)
 		}
+		var onNode []netip.Addr
 		for _, e := range f.Endpoints {
 			if e.OnNode {
-				taken++
+				onNode = append(onNode, e.Address)
 			}
+		}
+		table.SetHairpin(onNode)
+		taken := 0
+		for _, change := range table.Commit(time.Time{}).Transaction.Changes {
+			taken += max(1, len(change.Elements))
 		}
 		if taken > f.Elements {
 			return math.MaxInt

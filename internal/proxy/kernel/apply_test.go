@@ -114,10 +114,10 @@ func (th things) chains() []*ruleset.Chain {
 			rule{ruleset.LookUp{Key: front, Map: th.verdicts.Name}},
 		)},
 		{Name: "nat-prerouting", Base: &ruleset.Base{NAT: true, Hook: ruleset.Prerouting, Priority: -101}, Rules: rules(
-			rule{decide(ruleset.VerdictJump, "serve")},
+			rule{decide(ruleset.VerdictGoto, "serve")},
 		)},
 		{Name: "nat-output", Base: &ruleset.Base{NAT: true, Hook: ruleset.Output, Priority: -101}, Rules: rules(
-			rule{decide(ruleset.VerdictJump, "serve")},
+			rule{decide(ruleset.VerdictGoto, "serve")},
 		)},
 		{Name: "nat-postrouting", Base: &ruleset.Base{NAT: true, Hook: ruleset.Postrouting, Priority: 99}, Rules: rules(
 			rule{ruleset.Marked{Bits: 0x2000}, ruleset.FlipMark{Bits: 0x2000}, ruleset.Masquerade{}},
@@ -130,7 +130,7 @@ func (th things) chains() []*ruleset.Chain {
 			rule{ruleset.NewConnection{}, ruleset.LookUp{Key: front, Map: th.refused.Name}},
 		)},
 		{Name: "refuse-forward", Base: &ruleset.Base{Hook: ruleset.Forward, Priority: -1}, Rules: rules(
-			rule{decide(ruleset.VerdictJump, "refuse")},
+			rule{decide(ruleset.VerdictGoto, "refuse")},
 		)},
 	}
 }
@@ -151,7 +151,7 @@ func (th things) elements() map[string][]ruleset.Element {
 			element(front(53)+key(uint32(70000)), key(th.address, uint16(65535))),
 		},
 		th.verdicts.Name: {
-			verdict(front(53), ruleset.VerdictGoto, "pick-3"), verdict(front(54), ruleset.VerdictJump, "sources"),
+			verdict(front(53), ruleset.VerdictGoto, "pick-3"), verdict(front(54), ruleset.VerdictGoto, "sources"),
 			verdict(front(55), ruleset.VerdictDrop, ""), verdict(front(56), ruleset.VerdictReturn, ""),
 		},
 		th.refused.Name: {verdict(front(57), ruleset.VerdictGoto, "refuse")},
@@ -324,7 +324,7 @@ func TestRefusals(t *testing.T) {
 	another := slots[1]
 	another.Data = slots[0].Data
 	loop := ruleset.Chain{Name: "sources", Rules: []ruleset.Rule{{Family: th.family, Statements: []ruleset.Statement{
-		ruleset.Decide{Verdict: ruleset.Verdict{Kind: ruleset.VerdictJump, Chain: "serve"}},
+		ruleset.Decide{Verdict: ruleset.Verdict{Kind: ruleset.VerdictGoto, Chain: "serve"}},
 	}}}}
 	// Each fails, so that there are more answers than the socket has room for.
 	var failing ruleset.Chain

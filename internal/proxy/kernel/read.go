@@ -2,12 +2,10 @@ package kernel
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -231,21 +229,11 @@ func (r *reader) readTargets(set *ruleset.ListedSet) error {
 		err = nil // clients come and go
 	}
 	for _, data := range slices.Sorted(maps.Keys(seen)) {
-		if target, ok := targetOf(r.listing.Family, data); ok {
+		if target := r.listing.Family.TakeTarget(data); target.IsValid() {
 			set.Remembered = append(set.Remembered, target)
 		}
 	}
 	return err
-}
-
-// targetOf reads the data of a map.
-func targetOf(family ruleset.Family, data string) (netip.AddrPort, bool) {
-	_, length := field(family, ruleset.FieldAddress)
-	if len(data) < int(length)+2 {
-		return netip.AddrPort{}, false
-	}
-	address, ok := netip.AddrFromSlice([]byte(data[:length]))
-	return netip.AddrPortFrom(address, binary.BigEndian.Uint16([]byte(data[length:]))), ok
 }
 
 func (r *reader) eachElement(set string, each func(ruleset.Element)) error {
@@ -275,8 +263,6 @@ func (r *reader) verdict(content []byte) ruleset.Verdict {
 	switch int32(netlink.Count(netlink.Attribute(content, unix.NFTA_VERDICT_CODE))) {
 	case netfilterDrop:
 		v.Kind = ruleset.VerdictDrop
-	case unix.NFT_JUMP:
-		v.Kind = ruleset.VerdictJump
 	case unix.NFT_GOTO:
 		v.Kind = ruleset.VerdictGoto
 	case unix.NFT_RETURN:

@@ -280,8 +280,6 @@ func writeVerdict(m *netlink.Messages, v ruleset.Verdict) {
 func verdictCode(kind ruleset.VerdictKind) uint32 {
 	code := int32(netfilterDrop)
 	switch kind {
-	case ruleset.VerdictJump:
-		code = unix.NFT_JUMP
 	case ruleset.VerdictGoto:
 		code = unix.NFT_GOTO
 	case ruleset.VerdictReturn:

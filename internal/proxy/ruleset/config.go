@@ -12,8 +12,9 @@ const (
 	DefaultMasqueradeMark = 0x2000
 	// MostAffinityClients is the kernel's default size of a map of clients.
 	MostAffinityClients = 65535
-	// DefaultLinger is much longer than a packet needs for two lookups, even if it is delayed between them.
-	DefaultLinger = time.Second
+	// Linger is how long unused chains and slots stay in the kernel, for packets that are being processed. It is much longer
+	// than a packet needs for two lookups, even if it is delayed between them.
+	Linger = time.Second
 )
 
 // Config configures the table of a family.
@@ -33,9 +34,6 @@ type Config struct {
 	// so its name contains it: with another size the clients of an adopted table are forgotten. Configure does not change
 	// it.
 	MaxAffinityClients int
-	// Linger is how long unused chains and slots stay in the kernel, for packets that are being processed, DefaultLinger
-	// if zero.
-	Linger time.Duration
 }
 
 // Interfaces are network interfaces of the node.
@@ -56,9 +54,6 @@ func (c Config) normalized() Config {
 	if c.MasqueradeMark == 0 {
 		c.MasqueradeMark = DefaultMasqueradeMark
 	}
-	if c.Linger <= 0 {
-		c.Linger = DefaultLinger
-	}
 	if c.MaxAffinityClients <= 0 || c.MaxAffinityClients > MostAffinityClients {
 		c.MaxAffinityClients = MostAffinityClients
 	}
@@ -70,16 +65,6 @@ func (c Config) normalized() Config {
 		c.ClusterCIDRs = nil
 	}
 	return c
-}
-
-func (c Config) equal(other Config) bool {
-	return c.Family == other.Family && c.MasqueradeMark == other.MasqueradeMark &&
-		c.MasqueradeAll == other.MasqueradeAll && c.Linger == other.Linger &&
-		slices.Equal(c.ServiceRanges, other.ServiceRanges) && c.samePods(other)
-}
-
-func (c Config) samePods(other Config) bool {
-	return c.PodInterfaces == other.PodInterfaces && slices.Equal(c.ClusterCIDRs, other.ClusterCIDRs)
 }
 
 // fromPods returns statements: traffic of pods matches one of them or, with not, other traffic matches all of them. There

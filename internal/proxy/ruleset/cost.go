@@ -66,28 +66,3 @@ func FrontCost(slots int, sticky, guarded bool) int {
 	}
 	return cost
 }
-
-// Cost returns the cost of a ServicePort with maps for a number of clients.
-func (sp *ServicePort) Cost(clients int) int {
-	sticky := sp.Affinity > 0
-	if !sticky {
-		clients = 0
-	}
-	sources, cost := 0, 0
-	for i := range sp.Fronts {
-		end := &sp.Fronts[i]
-		slots := 0
-		if end.Pool != PoolLocal {
-			slots += len(sp.Cluster)
-		}
-		if end.Pool != PoolCluster {
-			slots += len(sp.Local)
-		}
-		if end.Sources != nil {
-			sources = max(sources, len(end.Sources), 1)
-		}
-		cost += FrontCost(slots, sticky, end.Sources != nil)
-	}
-	known := len(sp.Known.Serving) + len(sp.Known.Silent) + len(sp.Known.Fleeting)
-	return cost + PortCost(clients, sp.Weights != nil, sources, known)
-}

@@ -138,7 +138,7 @@ func (h *holding) holdElement(family Family, id setID, e Element, slots map[slot
 			return false
 		}
 		of := slotsOf{front, int(id - setSlots)}
-		slots[of] = append(slots[of], filled{slot, family.takeTarget(e.Data)})
+		slots[of] = append(slots[of], filled{slot, family.TakeTarget(e.Data)})
 		return true
 	}
 	if rest != "" {

@@ -194,9 +194,9 @@ func TestKeep(t *testing.T) {
 			// Then the kernel takes it.
 			other.Adopt(l)
 			for _, f := range other.program(t, start, asked).Forget {
-				other.Forgotten(f.Set, start.Add(DefaultLinger))
+				other.Forgotten(f.Set, start.Add(Linger))
 			}
-			other.do(t, other.Commit(start.Add(DefaultLinger)))
+			other.do(t, other.Commit(start.Add(Linger)))
 			fresh := newBed(Config{Family: IPv4})
 			fresh.program(t, start, asked)
 			if differences := fresh.Differences(b.kernel.list(IPv4)); len(differences) > 0 {
@@ -282,7 +282,7 @@ func passOn(t *testing.T, read bool) {
 	other.program(t, start, better)
 	fresh := newBed(Config{Family: IPv4})
 	fresh.program(t, start, better)
-	other.do(t, other.Commit(start.Add(DefaultLinger)))
+	other.do(t, other.Commit(start.Add(Linger)))
 	if differences := fresh.Differences(b.kernel.list(IPv4)); len(differences) > 0 {
 		t.Errorf("another does not get the front: %v", differences)
 	}

@@ -222,7 +222,7 @@ func (k *fakeKernel) list(family Family) Listing {
 			}
 		} else {
 			for _, e := range set.elements {
-				listed.Remembered = append(listed.Remembered, family.takeTarget(e.Data))
+				listed.Remembered = append(listed.Remembered, family.TakeTarget(e.Data))
 			}
 			listed.Remembered = distinct(listed.Remembered)
 		}
@@ -236,7 +236,7 @@ func (k *fakeKernel) forget(family Family, all []Forget) {
 	for _, f := range all {
 		if set := k.sets[f.Set]; set != nil {
 			maps.DeleteFunc(set.elements, func(_ string, e Element) bool {
-				return !slices.Contains(f.Keep, family.takeTarget(e.Data))
+				return !slices.Contains(f.Keep, family.TakeTarget(e.Data))
 			})
 		}
 	}
@@ -472,7 +472,7 @@ func (w *walk) rule(r Rule) bool {
 			matches = w.share(s)
 		case Recalls:
 			e, ok := w.kernel.sets[s.Map].elements[addressKey(w.source)]
-			matches = ok && r.Family.takeTarget(e.Data).Addr() == s.Address
+			matches = ok && r.Family.TakeTarget(e.Data).Addr() == s.Address
 		case Unremember:
 			if !w.unremembered {
 				delete(w.kernel.sets[s.Map].elements, addressKey(w.source))
@@ -504,13 +504,15 @@ func (w *walk) rule(r Rule) bool {
 				w.end = reset
 			}
 		case Decide:
-			return w.decide(s.Verdict)
+			w.decide(s.Verdict)
+			return true
 		case LookUp:
 			e, ok := w.kernel.sets[s.Map].elements[w.key(s.Key)]
 			if !ok {
 				return false
 			}
-			return w.decide(e.Verdict)
+			w.decide(e.Verdict)
+			return true
 		case Translate:
 			key := w.key(s.Key)
 			if s.Slots > 0 {
@@ -520,7 +522,7 @@ func (w *walk) rule(r Rule) bool {
 			if !ok || slices.Contains(w.forgotten, s.Map) {
 				return false
 			}
-			w.target, w.translated, w.decided = r.Family.takeTarget(e.Data), true, true
+			w.target, w.translated, w.decided = r.Family.TakeTarget(e.Data), true, true
 		case Remember:
 			key, elements := addressKey(w.source), w.kernel.sets[s.Map].elements
 			if _, there := elements[key]; !w.unremembered && !there {
@@ -534,18 +536,13 @@ func (w *walk) rule(r Rule) bool {
 	return false
 }
 
-// decide reports whether the chain is left.
-func (w *walk) decide(v Verdict) bool {
+func (w *walk) decide(v Verdict) {
 	switch v.Kind {
 	case VerdictDrop:
 		w.end = dropped
-	case VerdictJump:
-		w.run(v.Chain)
-		return false
 	case VerdictGoto:
 		w.run(v.Chain)
 	}
-	return true
 }
 
 // key returns the key that a rule looks up.

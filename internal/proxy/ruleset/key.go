@@ -83,8 +83,8 @@ func (f Family) TakeFront(key string) (Front, string, bool) {
 	return found, key[end:], frontKey(found) == key[:end]
 }
 
-// takeTarget reads the value of a slot. The result is invalid for bytes that are no target.
-func (f Family) takeTarget(data string) netip.AddrPort {
+// TakeTarget reads the target in the bytes of a map. The result is invalid for bytes that are no target.
+func (f Family) TakeTarget(data string) netip.AddrPort {
 	address, rest, ok := f.TakeAddress(data)
 	if !ok || len(rest) != wordLength {
 		return netip.AddrPort{}

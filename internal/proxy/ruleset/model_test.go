@@ -208,7 +208,6 @@ func (w *world) config() *rapid.Generator[Config] {
 			ClusterCIDRs:   rapid.SampledFrom([][]netip.Prefix{nil, w.cidrs[:1], w.cidrs}).Draw(t, "CIDRs"),
 			ServiceRanges:  rapid.SampledFrom([][]netip.Prefix{nil, nil, w.ranges}).Draw(t, "ranges"),
 			PodInterfaces:  rapid.SampledFrom([]Interfaces{{}, {}, {Name: "pod0"}, {Name: "pod", Prefix: true}}).Draw(t, "interfaces"),
-			Linger:         rapid.SampledFrom([]time.Duration{0, 50 * time.Millisecond}).Draw(t, "linger"),
 
 			MaxAffinityClients: rapid.SampledFrom([]int{0, 0, 1000, 2000}).Draw(t, "clients"),
 		}
@@ -351,7 +350,7 @@ func (m *machine) configure(t *rapid.T) {
 
 // commit commits and checks everything visible.
 func (m *machine) commit(t *rapid.T) {
-	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 120).Draw(t, "ms")) * time.Millisecond)
+	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 120).Draw(t, "hundredths")) * Linger / 100)
 	if rapid.Bool().Draw(t, "forget") {
 		m.forgetClients()
 	}

@@ -54,7 +54,7 @@ func (r *revision) commit() Commit {
 	if r.stagedConfig != nil {
 		r.config = *r.stagedConfig
 	}
-	r.due = r.now.Add(r.config.Linger)
+	r.due = r.now.Add(Linger)
 	if r.listing != nil {
 		r.adopt()
 	}
@@ -240,7 +240,7 @@ func (r *revision) changes(before Config) []Change {
 
 // fixedChains returns the changes of the chains that every table has: added chains, and replaced rules.
 func (r *revision) fixedChains(before Config) (made, replaced []Change) {
-	if r.held == nil && before.equal(r.config) {
+	if r.held == nil && r.stagedConfig == nil {
 		return nil, nil
 	}
 	old := before.chains()

@@ -310,8 +310,6 @@ func (v Verdict) String() string {
 	switch v.Kind {
 	case VerdictDrop:
 		return "drop"
-	case VerdictJump:
-		return "jump " + v.Chain
 	case VerdictGoto:
 		return "goto " + v.Chain
 	case VerdictReturn:

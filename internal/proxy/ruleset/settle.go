@@ -132,7 +132,7 @@ func (r *revision) outdatedParts(before Config) []*part {
 				outdated = append(outdated, p)
 			}
 		}
-	case !before.equal(r.config):
+	case r.stagedConfig != nil:
 		for _, p := range r.parts {
 			if p.kind != affinityPart && !p.foreign && !slices.Contains(r.created, p) && !slices.Contains(outdated, p) &&
 				!slices.Equal(p.chain(before).Fingerprints(), p.chain(r.config).Fingerprints()) {

@@ -96,10 +96,10 @@ func TestStaleConnectionsAreFoundTwice(t *testing.T) {
 	if len(first.Stale) == 0 || len(first.Forget) == 0 {
 		t.Fatalf("nothing is stale: %v", first)
 	}
-	written := start.Add(DefaultLinger)
+	written := start.Add(Linger)
 	b.Written(written)
 	due, ok := b.Due()
-	if want := written.Add(DefaultLinger); !ok || due != want {
+	if want := written.Add(Linger); !ok || due != want {
 		t.Fatalf("due at %s (%t), want %s", due, ok, want)
 	}
 	if c := b.program(t, due.Add(-1)); c.Stale != nil || c.Forget != nil {

@@ -63,7 +63,7 @@ func (t *Table) Remove(name string) {
 	t.staged[name] = nil
 }
 
-// SetHairpin stages the addresses of all endpoints on this node. Connections from one of them to itself are masqueraded, so
+// SetHairpin stages the addresses of all endpoints on this node, of both families. Connections from one of them to itself are masqueraded, so
 // that answers come back through the node.
 func (t *Table) SetHairpin(addresses []netip.Addr) {
 	mine := make([]netip.Addr, 0, len(addresses))
@@ -107,7 +107,7 @@ func (t *Table) Commit(now time.Time) Commit {
 
 // Written records when the kernel took the transaction of the last Commit. The linger time begins then.
 func (t *Table) Written(now time.Time) {
-	if until := now.Add(t.config.Linger); until.After(t.due) {
+	if until := now.Add(Linger); until.After(t.due) {
 		t.lingering.extend(t.due, until)
 		for p := range t.withRemoved {
 			for i := range p.removed {

@@ -77,7 +77,7 @@ func expectLines(t *testing.T, got []string, want ...string) {
 }
 
 func TestChangesAreSmall(t *testing.T) {
-	b := newBed(Config{Family: IPv4, Linger: 100 * time.Millisecond})
+	b := newBed(Config{Family: IPv4})
 	b.program(t, start, dnsPort("123"))
 	for _, step := range []struct {
 		name  string
@@ -96,35 +96,35 @@ func TestChangesAreSmall(t *testing.T) {
 			"add to services: 10.96.0.10 . udp . 53 : goto service-4",
 			"add to slots: 10.96.0.10 . udp . 53 . 3 : 10.1.0.5 . 8080",
 		}},
-		{"an endpoint goes, and the chain before is due", 100 * time.Millisecond, dnsPort("345"), []string{
+		{"an endpoint goes, and the chain before is due", Linger, dnsPort("345"), []string{
 			"delete from services: 10.96.0.10 . udp . 53",
 			"add to services: 10.96.0.10 . udp . 53 : goto service-3",
 			"delete from slots: 10.96.0.10 . udp . 53 . 0",
 			"add to slots: 10.96.0.10 . udp . 53 . 0 : 10.1.0.5 . 8080",
 		}},
-		{"its slot is due", 200 * time.Millisecond, dnsPort("345"), []string{
+		{"its slot is due", 2 * Linger, dnsPort("345"), []string{
 			"delete from slots: 10.96.0.10 . udp . 53 . 3",
 			"delete chain service-4", "delete chain pick-4",
 		}},
-		{"an endpoint goes", 300 * time.Millisecond, dnsPort("34"), []string{
+		{"an endpoint goes", 3 * Linger, dnsPort("34"), []string{
 			"add chain pick-2", "add chain service-2",
 			"delete from services: 10.96.0.10 . udp . 53",
 			"add to services: 10.96.0.10 . udp . 53 : goto service-2",
 			"delete from slots: 10.96.0.10 . udp . 53 . 0",
 			"add to slots: 10.96.0.10 . udp . 53 . 0 : 10.1.0.3 . 8080",
 		}},
-		{"it comes again while its slot lingers", 350 * time.Millisecond, dnsPort("345"), []string{
+		{"it comes again while its slot lingers", 7 * Linger / 2, dnsPort("345"), []string{
 			"delete from services: 10.96.0.10 . udp . 53",
 			"add to services: 10.96.0.10 . udp . 53 : goto service-3",
 			"delete from slots: 10.96.0.10 . udp . 53 . 2",
 			"add to slots: 10.96.0.10 . udp . 53 . 2 : 10.1.0.5 . 8080",
 		}},
-		{"what lingers is due", time.Second, dnsPort("345"), []string{"delete chain service-2", "delete chain pick-2"}},
-		{"all endpoints go", time.Second, dnsPort(""), []string{
+		{"what lingers is due", 10 * Linger, dnsPort("345"), []string{"delete chain service-2", "delete chain pick-2"}},
+		{"all endpoints go", 10 * Linger, dnsPort(""), []string{
 			"delete from services: 10.96.0.10 . udp . 53",
 			"add to refused: 10.96.0.10 . udp . 53 : goto refuse",
 		}},
-		{"their slots are due", 2 * time.Second, dnsPort(""), []string{
+		{"their slots are due", 20 * Linger, dnsPort(""), []string{
 			"delete from slots: 10.96.0.10 . udp . 53 . 0",
 			"delete from slots: 10.96.0.10 . udp . 53 . 1",
 			"delete from slots: 10.96.0.10 . udp . 53 . 2",
@@ -140,8 +140,8 @@ func TestChangesAreSmall(t *testing.T) {
 
 // The linger time begins when the kernel has the change.
 func TestLingerBeginsWithWritten(t *testing.T) {
-	const linger, slow = 20 * time.Millisecond, 226 * time.Millisecond
-	b := newBed(Config{Family: IPv4, Linger: linger})
+	const slow = 226 * time.Millisecond
+	b := newBed(Config{Family: IPv4})
 	split := func(cluster, local string) ServicePort {
 		return ServicePort{Name: "web", Cluster: targets(cluster), Local: targets(local), Fronts: []FrontEnd{
 			{Front: frontOf("10.96.0.1", TCP, 80), Pool: PoolSplit},
@@ -151,20 +151,20 @@ func TestLingerBeginsWithWritten(t *testing.T) {
 	b.program(t, start, split("12", "1"))
 	at := start.Add(slow)
 	b.Written(at)
-	if due, ok := b.Due(); !ok || !due.Equal(at.Add(linger)) {
-		t.Errorf("due at %s (%t), want %s", due, ok, at.Add(linger))
+	if due, ok := b.Due(); !ok || !due.Equal(at.Add(Linger)) {
+		t.Errorf("due at %s (%t), want %s", due, ok, at.Add(Linger))
 	}
-	if early := b.Commit(at.Add(linger - 1)); !early.Transaction.Empty() {
+	if early := b.Commit(at.Add(Linger - 1)); !early.Transaction.Empty() {
 		t.Errorf("before its time: %v", describe(early.Transaction))
 	}
 	b.Written(start) // as if a clock had been set back
-	c := b.Commit(at.Add(linger))
+	c := b.Commit(at.Add(Linger))
 	expectLines(t, describe(c.Transaction),
 		"delete from slots: 10.96.0.1 . tcp . 80 . 2", "delete from local-slots: 10.96.0.1 . tcp . 80 . 1",
 		"delete chain split-3-2", "delete chain pick-local-2", "delete chain pick-3")
 	b.do(t, c)
 	// The removed endpoint is checked again at the next interval.
-	recheck := start.Add(linger + recheckEvery)
+	recheck := start.Add(Linger + recheckEvery)
 	if due, ok := b.Due(); !ok || !due.Equal(recheck) {
 		t.Errorf("due at %s (%t), want %s", due, ok, recheck)
 	}
@@ -178,14 +178,14 @@ func TestLingerBeginsWithWritten(t *testing.T) {
 
 // Checks of endpoints that are removed one by one are batched.
 func TestChecksAreBatched(t *testing.T) {
-	const linger, apart = 500 * time.Millisecond, 90 * time.Millisecond
-	b := newBed(Config{Family: IPv4, Linger: linger})
+	const apart = Linger / 25
+	b := newBed(Config{Family: IPv4})
 	web := func(all string) ServicePort {
 		return ServicePort{Name: "web", Cluster: targets(all), Fronts: []FrontEnd{{Front: frontOf("10.96.0.1", TCP, 80)}}}
 	}
 	b.program(t, start, web("1"))
 	at := start
-	for i := range 20 {
+	for i := range 26 {
 		at = at.Add(apart)
 		b.program(t, at, web(string("21"[i%2])))
 		b.Written(at)
@@ -204,7 +204,7 @@ func TestChecksAreBatched(t *testing.T) {
 		}
 		rechecks++
 	}
-	// Later commits return the first ones. Six endpoints were removed after these.
+	// The last commit has returned the first one. Twelve endpoints were removed later.
 	if rechecks != 1 {
 		t.Errorf("%d rechecks, want one", rechecks)
 	}

@@ -79,7 +79,7 @@ type Element struct {
 // Verdict is the verdict on a packet. The zero value is none.
 type Verdict struct {
 	Kind  VerdictKind
-	Chain string // of a jump or goto
+	Chain string // of a goto
 }
 
 // VerdictKind is a kind of verdict.
@@ -88,7 +88,6 @@ type VerdictKind uint8
 // The kinds of verdicts.
 const (
 	VerdictDrop VerdictKind = iota + 1
-	VerdictJump
 	VerdictGoto
 	VerdictReturn
 )
