@@ -240,7 +240,7 @@ conformance: nft build kubernetes suite ## Run Kubernetes' own tests in a lab: S
 
 .PHONY: soak
 soak: root programs $(TOOLS)/gotestsum ## Run the longest tests, and keep the promises in their long forms: at full scale, for hours (AREA, PROMISE as for e2e)
-	@$(if $(AREA)$(PROMISE),,E2E_SOAK=1 $(GO) test -vet=off -json -p 1 -timeout 3h ./test/acceptance ./internal/allocate ./internal/proxy ./internal/proxy/kernel | $(RESULTS) && $(SKIPS_ARE_LISTED))
+	@$(if $(AREA)$(PROMISE),,E2E_SOAK=1 $(GO) test -vet=off -json -p 1 -timeout 3h ./test/acceptance ./internal/allocate ./internal/proxy/kernel | $(RESULTS) && $(SKIPS_ARE_LISTED))
 	@$(if $(AREA)$(PROMISE),,$(MAKE) consumers)
 	@E2E_SOAK=1 $(MAKE) e2e
 	@$(if $(AREA)$(PROMISE),,$(if $(filter newest,$(KUBERNETES)),$(MAKE) e2e KUBERNETES=oldest))

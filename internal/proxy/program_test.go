@@ -41,34 +41,6 @@ func TestChangesAreProgrammed(t *testing.T) {
 	w.right("no Service")
 }
 
-// The first change is programmed at once, and the following ones together.
-func TestBurstsAreProgrammedTogether(t *testing.T) {
-	w := newWorld(t)
-	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1"))
-	w.run(time.Second)
-	before := w.kernel.transactions()
-	now := w.clock.Now()
-	w.put(aGroup("web", "web-1", "10.1.1.2"))
-	w.step(t.Context())
-	if got := w.kernel.transactions() - before; got != 1 || !w.clock.Now().Equal(now) {
-		t.Fatalf("%d transactions at once", got)
-	}
-	for i := range 19 {
-		w.clock.Step(time.Millisecond)
-		w.put(aGroup("web", "web-1", "10.1.1.3", "10.1.1."+string(rune('4'+i%5))))
-		w.step(t.Context())
-	}
-	if got := w.kernel.transactions() - before; got != 1 {
-		t.Errorf("%d transactions within the least time between two", got)
-	}
-	w.clock.Step(time.Millisecond)
-	w.step(t.Context())
-	if got := w.kernel.transactions() - before; got != 2 {
-		t.Errorf("%d transactions after it", got)
-	}
-	w.right("after the burst")
-}
-
 // A restart does not change right rules.
 func TestRestartAdopts(t *testing.T) {
 	w := newWorld(t)

@@ -10,13 +10,10 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
-	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -304,61 +301,6 @@ func TestDelayedServicesReleaseAddresses(t *testing.T) {
 			w.run(time.Second)
 			if got := w.addressesOf(slow); slices.Contains(got, "10.96.0.7:80/tcp") || len(got) == 0 {
 				t.Fatalf("it has %v", got)
-			}
-		}
-	})
-}
-
-// After any changes while all Services are delayed, none has an address that it would not get if it were compiled now.
-func TestDelayedServicesKeepNoForbiddenAddress(t *testing.T) {
-	addresses := []string{"10.96.0.1", "10.96.0.2", "10.96.0.3", "203.0.113.1", "203.0.113.2", "192.0.2.1"}
-	rapid.Check(t, func(r *rapid.T) {
-		w := newWorld(t)
-		for range rapid.IntRange(1, 25).Draw(r, "changes") {
-			name := fmt.Sprintf("s%d", rapid.IntRange(0, 2).Draw(r, "Service"))
-			switch rapid.IntRange(0, 5).Draw(r, "what") {
-			case 0:
-				w.drop(aService(name, ""))
-			case 1:
-				w.put(aGroup(name, name+"-1", fmt.Sprintf("10.1.1.%d", rapid.IntRange(1, 9).Draw(r, "endpoint"))))
-			case 2:
-				w.put(aRange("one", rapid.SampledFrom([]string{"10.97.0.0/16", "10.96.0.0/16"}).Draw(r, "range")))
-			default:
-				service := aService(name, rapid.SampledFrom(addresses[:3]).Draw(r, "cluster IP"))
-				service.CreationTimestamp = metav1.NewTime(start.Add(time.Duration(rapid.IntRange(0, 2).Draw(r, "created")) * time.Second))
-				service.Spec.ExternalIPs = rapid.SliceOfNDistinct(rapid.SampledFrom(addresses), 0, 3, rapid.ID[string]).Draw(r, "external IPs")
-				if rapid.Bool().Draw(r, "node port") {
-					service.Spec.Type, service.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(rapid.IntRange(30001, 30002).Draw(r, "number"))
-				}
-				w.put(service)
-			}
-			if rapid.Bool().Draw(r, "more") {
-				continue
-			}
-			w.step(t.Context())
-			w.clock.Step(w.scheduler.period)
-			may := map[string]map[ruleset.Front]bool{}
-			options := w.options
-			options.Addresses = addressBook(w.catalogue, w.settings)
-			for name := range w.catalogue.Names() {
-				e := w.catalogue.Entry(name)
-				fronts := map[ruleset.Front]bool{}
-				for _, f := range compile.Service(compile.Input{Service: e.Service, Groups: e.Groups}, options).Families {
-					for _, port := range f.Ports {
-						for _, end := range port.Fronts {
-							fronts[end.Front] = true
-						}
-					}
-				}
-				may[name.String()] = fronts
-				w.scheduler.delayedUntil[name] = w.clock.Now().Add(time.Hour)
-			}
-			for name, port := range w.family(ruleset.IPv4).table.Programmed() {
-				for _, end := range port.Fronts {
-					if !may[events.ServiceOf(name).String()][end.Front] {
-						r.Fatalf("%s has %s", name, end)
-					}
-				}
 			}
 		}
 	})

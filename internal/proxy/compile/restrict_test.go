@@ -1,8 +1,6 @@
 package compile
 
 import (
-	"fmt"
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -13,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
-	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
 // frontOf finds a front among those of a port.
@@ -97,28 +94,4 @@ func TestRestrictedPortsKeepAllowedFronts(t *testing.T) {
 			}
 		}
 	})
-}
-
-// To restrict the largest of Services costs less than a turn that one need not rest after.
-func BenchmarkRestrict(b *testing.B) {
-	service := largeService("198.18", MaxClaims, 100)
-	for i := range service.Spec.Ports {
-		service.Spec.Ports[i].NodePort = 0
-	}
-	book := testBook(service)
-	book.SetReserved(Reserved{Nodes: netset.Of(netip.MustParseAddr("192.0.2.1"))})
-	options := Options{Node: testNodeA(), AllServices: true, Addresses: book}
-	ports := Service(Input{Service: service}, options).Families[0].Ports
-	for _, lost := range []int{0, 1, MaxClaims} {
-		b.Run(fmt.Sprintf("lost=%d", lost), func(b *testing.B) {
-			service := service.DeepCopy()
-			service.Spec.ExternalIPs = service.Spec.ExternalIPs[lost:]
-			for b.Loop() {
-				restrict := Restrict(service, options)
-				for i := range ports {
-					restrict(&ports[i])
-				}
-			}
-		})
-	}
 }

@@ -389,37 +389,6 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The kernel names the refused element in any message, and the first of several.
-func TestRefusedElementIsNamedAmongMany(t *testing.T) {
-	for _, family := range families {
-		th := newThings(family)
-		const many = 10_000 // for which there are several messages
-		add, want := manySlots(th, many)
-		other := func(i int) ruleset.Element {
-			e := add.Changes[3].Elements[i]
-			e.Data = add.Changes[3].Elements[0].Data + "odd" // which is not as long as it must be
-			return e
-		}
-		for _, bad := range [][]int{{0}, {1}, {many / 2}, {many - 1}, {many / 3, many / 2}} {
-			c := newNamespace(t).open(t)
-			refused := ruleset.Transaction{Family: family, Changes: slices.Clone(add.Changes)}
-			refused.Changes[3].Elements = slices.Clone(add.Changes[3].Elements)
-			for _, i := range bad {
-				refused.Changes[3].Elements[i] = other(i)
-			}
-			var refusal *kernel.Refusal
-			if err := c.Apply(t.Context(), refused); !errors.As(err, &refusal) {
-				t.Fatalf("%v: Apply = %v, want a Refusal", bad, err)
-			}
-			if want := "adding element " + family.KeyText(th.slots.Key, add.Changes[3].Elements[bad[0]].Key) + " to set slots"; refusal.What != want {
-				t.Errorf("refused: %q, want %q", refusal.What, want)
-			}
-			apply(t, c, add)
-			wantListing(t, c, want)
-		}
-	}
-}
-
 func TestRefusalsUndoTheFirstStage(t *testing.T) {
 	c := newNamespace(t).open(t)
 	th := newThings(ruleset.IPv4)

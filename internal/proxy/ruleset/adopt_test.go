@@ -17,18 +17,6 @@ func (b *bed) again(t *testing.T, ports ...ServicePort) *bed {
 	return other
 }
 
-func TestAdoptKeepsRightRules(t *testing.T) {
-	for _, family := range []Family{IPv4, IPv6} {
-		b := newBed(Config{Family: family})
-		b.program(t, start, every(family)...)
-		c := b.again(t, every(family)...).Commit(start)
-		expectLines(t, describe(c.Transaction))
-		if len(c.Stale) > 0 {
-			t.Errorf("%s: stale are %v", family, c.Stale)
-		}
-	}
-}
-
 func TestAdoptKeepsSlots(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	b.program(t, start, dnsPort("5"))

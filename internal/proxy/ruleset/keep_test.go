@@ -213,55 +213,6 @@ func guardedPort() ServicePort {
 	return sp
 }
 
-// In a replaced table, ports with elements in the kernel are made as staged, and the others are not made.
-func TestKeepInReplacedTables(t *testing.T) {
-	web := ServicePort{Name: "shop/web:", Cluster: targets("7"), Fronts: []FrontEnd{{Front: frontOf("10.96.0.1", TCP, 80), ClusterIP: true}}}
-	for _, test := range []struct {
-		name   string
-		tamper func(*fakeKernel, *Listing)
-		// dns and web mean that the staged port is written.
-		dns, web bool
-	}{
-		{"a chain of another", func(k *fakeKernel, _ *Listing) { k.chains["x"] = &Chain{Name: "x"} }, true, false},
-		{"flags", func(_ *fakeKernel, l *Listing) { l.Flagged = true }, true, false},
-		{"slots of another definition", func(k *fakeKernel, _ *Listing) { k.sets["slots"].Key = nil }, true, false},
-		{"services of another definition", func(k *fakeKernel, _ *Listing) { k.sets["services"].Key = nil }, true, true},
-		{"it is not known what there is", func(_ *fakeKernel, l *Listing) { *l = Listing{Family: IPv4, Unread: true} }, true, true},
-		{"no table", func(k *fakeKernel, _ *Listing) { *k = fakeKernel{} }, false, false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			b := newBed(Config{Family: IPv4})
-			b.program(t, start, dnsPort("12"))
-			l := b.kernel.list(IPv4)
-			test.tamper(b.kernel, &l)
-			if !l.Flagged && !l.Unread {
-				l = b.kernel.list(IPv4)
-			}
-			other := &bed{Table: NewTable(b.config), kernel: b.kernel}
-			other.Adopt(l)
-			other.Keep(dnsPort("345"))
-			other.Keep(web)
-			if err := b.kernel.apply(other.Commit(start).Transaction); err != nil {
-				t.Fatal(err)
-			}
-			fresh := NewTable(b.config)
-			if test.dns {
-				fresh.Set(dnsPort("345"))
-			}
-			if test.web {
-				fresh.Set(web)
-			}
-			fresh.Commit(start)
-			if differences := fresh.Differences(b.kernel.list(IPv4)); len(differences) > 0 {
-				t.Errorf("the kernel differs: %v", differences)
-			}
-			// The written rules are kept from then on.
-			other.Adopt(b.kernel.list(IPv4))
-			expectLines(t, describe(other.Commit(start).Transaction))
-		})
-	}
-}
-
 // A kept front goes to another ServicePort with the better claim, and does not come back.
 func TestKeptFrontsPassOn(t *testing.T) {
 	for _, read := range []bool{false, true} {
