@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,13 +12,12 @@ import (
 
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
-	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // DryRun prints the rules that the node would have, in the syntax of nft. It does not apply --max-elements, whose effect
-// depends on the order of changes.
+// depends on the order of changes, and leaves out the probed Service, which leads to a running proxy.
 func DryRun(ctx context.Context, o Options, out io.Writer) error {
 	c, err := cluster.NewClient(o.API)
 	if err != nil {
@@ -48,11 +46,14 @@ func dryRun(ctx context.Context, a cluster.API, o Options, out io.Writer) error 
 	options.Addresses = addressBook(known, settings)
 	settings.ServiceRanges = known.Reserved(settings).ServiceRanges
 
-	names := slices.SortedFunc(maps.Keys(known.Names()), cluster.CompareNames)
+	all := known.Names()
+	delete(all, types.NamespacedName{Namespace: o.LeaseNamespace, Name: o.ProbeService})
+	names := slices.SortedFunc(maps.Keys(all), cluster.CompareNames)
 	results := make([]compile.Result, len(names))
 	var compiled []compile.Family
 	for i, name := range names {
-		results[i] = o.compiled(name, known.Entry(name), options)
+		e := known.Entry(name)
+		results[i] = compile.Service(compile.Input{Service: e.Service, Groups: e.Groups, Slices: e.Slices, MaxElements: o.Elements.Service}, options)
 		compiled = append(compiled, results[i].Families...)
 	}
 	tables := map[ruleset.Family]*ruleset.Table{}
@@ -83,18 +84,4 @@ func (o *Options) writeNotes(out io.Writer, name types.NamespacedName, result *c
 	for _, refused := range result.Refused.Sentences(len(result.Refused.First)) {
 		fmt.Fprintf(out, "# %s: %s\n", name, refused)
 	}
-}
-
-func (o *Options) compiled(name types.NamespacedName, e cluster.Entry, options compile.Options) compile.Result {
-	if o.ProbeService == "" || name != (types.NamespacedName{Namespace: o.LeaseNamespace, Name: o.ProbeService}) {
-		return compile.Service(compile.Input{Service: e.Service, Groups: e.Groups, Slices: e.Slices, MaxElements: o.Elements.Service}, options)
-	}
-	return compileProbed(e.Service, options, func(_ int, family ruleset.Family) netip.AddrPort {
-		for _, address := range options.Node.Addresses {
-			if address.Is6() == (family == ruleset.IPv6) {
-				return netip.AddrPortFrom(address, cmp.Or(o.ProbePort, probe.DefaultPort))
-			}
-		}
-		return netip.AddrPort{}
-	})
 }

@@ -64,18 +64,9 @@ func probedPort(service *corev1.Service) (port *corev1.ServicePort, absence stri
 	return &service.Spec.Ports[i], ""
 }
 
-// compiled compiles the probed Service with this process as its endpoint.
+// compiled compiles the cluster IP and the first TCP port of the probed Service, with this process as the only endpoint.
 func (v *proving) compiled(service *corev1.Service, o compile.Options) compile.Result {
 	v.endpoints = perFamily[netip.AddrPort]{}
-	return compileProbed(service, o, func(i int, family ruleset.Family) netip.AddrPort {
-		v.endpoints[i] = v.prober.Serve(family, o.Node.Addresses)
-		return v.endpoints[i]
-	})
-}
-
-// compileProbed compiles the cluster IP and the first TCP port of a Service, with one endpoint for each family. An
-// invalid endpoint stands for none.
-func compileProbed(service *corev1.Service, o compile.Options, endpoint func(int, ruleset.Family) netip.AddrPort) compile.Result {
 	port, _ := probedPort(service)
 	if port == nil {
 		return compile.Result{}
@@ -87,12 +78,12 @@ func compileProbed(service *corev1.Service, o compile.Options, endpoint func(int
 	spec := corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: port.Port, Protocol: corev1.ProtocolTCP}}}
 	var all []*discoveryv1.EndpointSlice
 	for i, family := range ruleset.Families {
-		address := clusterIPOf(service, family)
+		address := compile.ClusterIP(service, family)
 		if !address.IsValid() || !o.Has(family) {
 			continue
 		}
-		at := endpoint(i, family)
-		if !at.IsValid() {
+		at := v.prober.Serve(family, o.Node.Addresses)
+		if v.endpoints[i] = at; !at.IsValid() {
 			continue
 		}
 		spec.ClusterIPs = append(spec.ClusterIPs, address.String())
@@ -112,19 +103,6 @@ func compileProbed(service *corev1.Service, o compile.Options, endpoint func(int
 	spec.ClusterIP = spec.ClusterIPs[0]
 	o.AllServices = true // it is served by slices, which only this node has
 	return compile.Service(compile.Input{Service: &corev1.Service{ObjectMeta: meta, Spec: spec}, Slices: all}, o)
-}
-
-func clusterIPOf(service *corev1.Service, family ruleset.Family) netip.Addr {
-	texts := service.Spec.ClusterIPs
-	if len(texts) == 0 {
-		texts = []string{service.Spec.ClusterIP}
-	}
-	for _, text := range texts {
-		if address, err := netip.ParseAddr(text); err == nil && address.Is4() == (family == ruleset.IPv4) {
-			return address
-		}
-	}
-	return netip.Addr{}
 }
 
 // setProbeTargets tells the prober which rules the kernel has of the probed Service.
@@ -148,7 +126,7 @@ func (p *programmer) setProbeTargets() {
 		if port == nil {
 			break
 		}
-		address := clusterIPOf(service, f.number)
+		address := compile.ClusterIP(service, f.number)
 		if !address.IsValid() {
 			continue
 		}

@@ -55,6 +55,14 @@ func clusterIP(service *corev1.Service, family ruleset.Family) string {
 	return ""
 }
 
+// ClusterIP returns the cluster IP of a Service in a family, invalid without one.
+func ClusterIP(service *corev1.Service, family ruleset.Family) netip.Addr {
+	if address, ok := parseAddress(clusterIP(service, family)); ok && ruleset.FamilyOf(address) == family {
+		return address
+	}
+	return netip.Addr{}
+}
+
 // addressesOf reads the addresses of the Service in one family, without refused ones.
 func (c *compiler) addressesOf(family ruleset.Family) addresses {
 	var a addresses
