@@ -25,6 +25,7 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/proxyflags"
+	"vicinity.dev/vicinity/internal/proxy/nodenet"
 	"vicinity.dev/vicinity/internal/proxy/view"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/handover"
@@ -293,7 +294,7 @@ func (r *nodeReader) readAddresses(ctx context.Context, services []*corev1.Servi
 	}
 	var prefixes []netip.Prefix
 	for _, one := range ranges {
-		prefixes = append(prefixes, view.ServiceRange(one)...)
+		prefixes = append(prefixes, nodenet.Prefixes(one.Spec.CIDRs)...)
 	}
 	r.in.Settings.ServiceRanges = netset.New(prefixes)
 	if !claims {

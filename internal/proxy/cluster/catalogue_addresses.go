@@ -12,6 +12,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/proxy/nodenet"
 	"vicinity.dev/vicinity/internal/proxy/view"
 	"vicinity.dev/vicinity/internal/topology/netset"
 )
@@ -24,7 +25,7 @@ type published struct {
 
 // SetRange sets a range of cluster IPs. A range counts until its object is deleted: Services have addresses in it.
 func (c *Catalogue) SetRange(one *networkingv1.ServiceCIDR) {
-	prefixes := view.ServiceRange(one)
+	prefixes := nodenet.Prefixes(one.Spec.CIDRs)
 	if before, found := c.ranges[one.Name]; !found || !slices.Equal(before, prefixes) {
 		c.ranges[one.Name] = prefixes
 		c.changes.Reserved = true

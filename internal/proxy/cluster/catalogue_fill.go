@@ -56,9 +56,7 @@ func (c *Catalogue) recordVersion(resource, version string) bool {
 	return back
 }
 
-// versionOf returns the resource version of an object as a number, 0 without one.
-func versionOf(object metav1.Object) uint64 { return numberOf(object.GetResourceVersion()) }
-
+// numberOf returns a resource version as a number, 0 for none.
 func numberOf(version string) uint64 {
 	n, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
@@ -134,7 +132,7 @@ func (c *Catalogue) acknowledge(made *Change, group *v1alpha1.EndpointGroup) {
 	if _, asked := group.Labels[v1alpha1.LabelHandOver]; !asked {
 		return
 	}
-	if version := versionOf(group); version > 0 {
+	if version := numberOf(group.ResourceVersion); version > 0 {
 		made.HandOver = append(made.HandOver, version)
 	}
 }

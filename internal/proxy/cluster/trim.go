@@ -91,17 +91,20 @@ func (t *Trimmer) Group(object any) (any, error) {
 	trimmed := &v1alpha1.EndpointGroup{ObjectMeta: t.meta(&group.ObjectMeta, kept), Spec: group.Spec}
 	trimmed.Annotations = selectKeys(group.Annotations, corev1.EndpointsLastChangeTriggerTime)
 	spec := &trimmed.Spec
-	spec.Tiers = t.texts(spec.Tiers)
-	spec.Ports = append([]v1alpha1.GroupPort(nil), spec.Ports...)
+	spec.Tiers = slices.Clone(spec.Tiers)
+	for i := range spec.Tiers {
+		spec.Tiers[i] = t.text(spec.Tiers[i])
+	}
+	spec.Ports = slices.Clone(spec.Ports)
 	for i := range spec.Ports {
 		spec.Ports[i].Name = t.text(spec.Ports[i].Name)
 		spec.Ports[i].Protocol = corev1.Protocol(t.text(string(spec.Ports[i].Protocol)))
 	}
-	spec.Consumers = append([]v1alpha1.GroupConsumer(nil), spec.Consumers...)
+	spec.Consumers = slices.Clone(spec.Consumers)
 	for i := range spec.Consumers {
 		spec.Consumers[i].Zone = t.text(spec.Consumers[i].Zone)
 	}
-	spec.Endpoints = append([]v1alpha1.GroupEndpoint(nil), spec.Endpoints...)
+	spec.Endpoints = slices.Clone(spec.Endpoints)
 	for i := range spec.Endpoints {
 		e := &spec.Endpoints[i]
 		e.Zone, e.Node = t.text(e.Zone), t.text(e.Node)
@@ -162,17 +165,6 @@ func (t *Trimmer) text(text string) string {
 		return ""
 	}
 	return *t.pointer(&text)
-}
-
-func (t *Trimmer) texts(list []string) []string {
-	if list == nil {
-		return nil
-	}
-	kept := make([]string, len(list))
-	for i := range list {
-		kept[i] = t.text(list[i])
-	}
-	return kept
 }
 
 // labels returns the labels with some keys, in a map that objects with equal labels share.

@@ -59,11 +59,6 @@ func (c Config) normalized() Config {
 	}
 	c.ClusterCIDRs = prefixes(c.Family, c.ClusterCIDRs)
 	c.ServiceRanges = prefixes(c.Family, c.ServiceRanges)
-	if c.PodInterfaces.Name == "" {
-		c.PodInterfaces = Interfaces{}
-	} else {
-		c.ClusterCIDRs = nil
-	}
 	return c
 }
 

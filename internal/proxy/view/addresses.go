@@ -4,10 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-
-	networkingv1 "k8s.io/api/networking/v1"
-
-	"vicinity.dev/vicinity/internal/proxy/nodenet"
 )
 
 // primary stands for the first address of each family in the Node object.
@@ -68,9 +64,4 @@ func (p NodePorts) Of(local, named []netip.Addr) []netip.Addr {
 	}
 	slices.SortFunc(chosen, netip.Addr.Compare)
 	return slices.Compact(chosen)
-}
-
-// ServiceRange returns the prefixes of a ServiceCIDR.
-func ServiceRange(one *networkingv1.ServiceCIDR) []netip.Prefix {
-	return nodenet.Prefixes(one.Spec.CIDRs)
 }
