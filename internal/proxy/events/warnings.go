@@ -198,14 +198,6 @@ func ofServices(notes map[types.NamespacedName]string) map[subject]string {
 	return made
 }
 
-// Count returns the number of conditions.
-func (w *Warnings) Count() (n int) {
-	for _, all := range w.conditions {
-		n += len(all)
-	}
-	return n
-}
-
 // WriteDue writes the due events of each kind, the longest waiting first.
 func (w *Warnings) WriteDue(now time.Time) {
 	for _, k := range kinds {

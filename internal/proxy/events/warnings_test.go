@@ -158,6 +158,17 @@ func TestEventsOfConditions(t *testing.T) {
 			{HealthPortWarnAfter / 2, taken(""), nil},
 			{time.Hour, nothing, nil},
 		},
+		"an hour later, no condition that is over is remembered": {
+			{0, taken("a"), nil},
+			{HealthPortWarnAfter, nothing, []string{"FailedToStartServiceHealthcheck"}},
+			{0, taken(""), nil},
+			{time.Hour, nothing, nil},
+			{0, func(r *recorded, _ time.Time) {
+				if n := len(r.conditions[healthPortTaken]); n > 0 {
+					t.Errorf("%d conditions are remembered", n)
+				}
+			}, nil},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRecorded()
