@@ -245,5 +245,5 @@ func (r *clusterReader) notFound(ctx context.Context, what string, names []strin
 		}
 	}
 	slices.Sort(names)
-	return fmt.Errorf("%s; %s", missing, listed(names, "it has none"))
+	return fmt.Errorf("%s; %s", missing, listed(names))
 }

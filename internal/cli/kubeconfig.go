@@ -115,7 +115,7 @@ func (f *clusterFlags) check(loading clientcmd.ClientConfig) error {
 	name := cmp.Or(f.context, raw.CurrentContext)
 	chosen, found := raw.Contexts[name]
 	if !found && (f.context != "" || name != "") {
-		return fmt.Errorf("context %q is not in the kubeconfig; %s", name, listed(slices.Sorted(maps.Keys(raw.Contexts)), "it has none"))
+		return fmt.Errorf("context %q is not in the kubeconfig; %s", name, listed(slices.Sorted(maps.Keys(raw.Contexts))))
 	}
 	if found {
 		if _, known := raw.Clusters[chosen.Cluster]; !known {
@@ -125,9 +125,9 @@ func (f *clusterFlags) check(loading clientcmd.ClientConfig) error {
 	return nil
 }
 
-func listed(names []string, none string) string {
+func listed(names []string) string {
 	if len(names) == 0 {
-		return none
+		return "it has none"
 	}
 	return "it has " + plaintext.FirstOf(names, mostListed)
 }

@@ -24,8 +24,8 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/proxy/compile"
-	"vicinity.dev/vicinity/internal/proxy/proxyflags"
 	"vicinity.dev/vicinity/internal/proxy/nodenet"
+	"vicinity.dev/vicinity/internal/proxy/proxyflags"
 	"vicinity.dev/vicinity/internal/proxy/view"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/handover"
@@ -109,7 +109,7 @@ func (r *clusterReader) node(ctx context.Context, name string) (*corev1.Node, er
 		return node, nil
 	}
 	slices.Sort(names)
-	return nil, fmt.Errorf("the cluster has no node %q; %s", name, listed(names, "it has none"))
+	return nil, fmt.Errorf("the cluster has no node %q; %s", name, listed(names))
 }
 
 // seenGroups returns the groups that the proxy of a node in the zone watches.

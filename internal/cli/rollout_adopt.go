@@ -187,7 +187,7 @@ func (a *adopter) workloads(ctx context.Context, args []string) (chosen []*unstr
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("no workload %q is in namespace %q; %s", unknown[0], a.namespace, listed(names, "it has none"))
+		return nil, fmt.Errorf("no workload %q is in namespace %q; %s", unknown[0], a.namespace, listed(names))
 	}
 	return chosen, nil
 }

@@ -24,7 +24,8 @@ func GameDay(w io.Writer, run *gameday.Run) error {
 		Title: "Vicinity: practice run without " + run.From.Value, Command: "vicinity gameday", Headline: strings.ToUpper(run.Result[:1]) + run.Result[1:],
 		Lead: fmt.Sprintf("%s=%s was out of service for %s from %s.", run.From.Key, run.From.Value, plaintext.Span(length), plaintext.Clock(run.Begun.Time)),
 		Facts: []fact{
-			{"Reason", run.Reason}, {"Services that should move", plaintext.Thousands(int64(len(run.Services)))},
+			{"Reason", run.Reason},
+			{"Services that should move", plaintext.Thousands(int64(len(run.Services)))},
 			{"Services that should yield", cmp.Or(plaintext.FirstOf(run.Yields, 8), "none")},
 		},
 		Body: struct {

@@ -2,6 +2,7 @@
 package coreplugins
 
 import (
+	// Each plugin registers itself.
 	_ "github.com/coredns/caddy/onevent"
 	_ "github.com/coredns/coredns/plugin/acl"
 	_ "github.com/coredns/coredns/plugin/any"

@@ -207,11 +207,10 @@ type running struct {
 	stop   context.CancelFunc
 }
 
-func run(t *testing.T, k *fakeKernel, o Options) *running {
+func run(t *testing.T, k *fakeKernel) *running {
 	t.Helper()
 	c, log := clocktesting.NewFakeClock(noon), &journal{}
-	o.Log = log.logger()
-	r := &running{Accountant: accountant(t, o), kernel: k, clock: c, log: log, done: make(chan error, 1)}
+	r := &running{Accountant: accountant(t, Options{Log: log.logger()}), kernel: k, clock: c, log: log, done: make(chan error, 1)}
 	r.Accountant.kernel, r.Accountant.clock = k, c
 	ctx, stop := context.WithCancel(t.Context())
 	r.stop = stop
@@ -244,7 +243,7 @@ func (r *running) ended(t *testing.T) error {
 
 func TestOpenConnectionsCountOnceAndBytesContinuously(t *testing.T) {
 	k := newFakeKernel()
-	r := run(t, k, Options{})
+	r := run(t, k)
 	open := [][]byte{recorded(t, openTCP6), recorded(t, openUDP4), recorded(t, untranslated)}
 	want := []row{
 		{name{"shop", "four"}, route{"zone-a", "zone-b"}, totals{1, traffic{1028, 1028}}},
@@ -289,7 +288,7 @@ func TestReadingsAreLimited(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			k := newFakeKernel()
 			k.costs, k.readFail = test.costs, test.err
-			r := run(t, k, Options{})
+			r := run(t, k)
 			for n := 1; n < 4; n++ {
 				eventually(t, "it waits", func() bool { return k.timesRead() == n && r.clock.HasWaiters() })
 				r.clock.Step(test.pause - 1)
@@ -313,7 +312,7 @@ func TestReadingsAreLimited(t *testing.T) {
 func TestProblemsAreLoggedOnce(t *testing.T) {
 	k := newFakeKernel()
 	k.readFail, k.bytes, k.ends, k.countErr = errors.New("reading the tracked connections: no memory"), false, false, errors.New("read-only file system")
-	r := run(t, k, Options{})
+	r := run(t, k)
 	r.looks(t, func() {})
 	r.looks(t, func() { k.readFail, k.bytes = nil, true })
 	r.looks(t, func() {})
@@ -338,7 +337,7 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 func TestBytesAreSwitchedOn(t *testing.T) {
 	k := newFakeKernel()
 	k.bytes = false
-	r := run(t, k, Options{})
+	r := run(t, k)
 	eventually(t, "it has read", r.clock.HasWaiters)
 	r.stop()
 	if err := r.ended(t); err != nil {
@@ -353,13 +352,13 @@ func TestRunFails(t *testing.T) {
 	t.Run("without a socket", func(t *testing.T) {
 		k := newFakeKernel()
 		k.listened = errors.New("making a netlink socket: operation not permitted")
-		if err := run(t, k, Options{}).ended(t); !errors.Is(err, k.listened) {
+		if err := run(t, k).ended(t); !errors.Is(err, k.listened) {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("later without events, from the same counts", func(t *testing.T) {
 		k := newFakeKernel()
-		r := run(t, k, Options{})
+		r := run(t, k)
 		eventually(t, "it has read", func() bool { return k.timesRead() == 1 && r.clock.HasWaiters() })
 		broken := errors.New("reading reports of connection tracking: bad file descriptor")
 		k.received <- received{err: broken}

@@ -86,7 +86,7 @@ func TestFlowtablesOfTheKernel(t *testing.T) {
 // Each reading looks at flowtables again. Bytes that one has missed are missing from then on.
 func TestBytesAreLowerBounds(t *testing.T) {
 	k := newFakeKernel()
-	r := run(t, k, Options{})
+	r := run(t, k)
 	for _, test := range []struct {
 		flowtable string
 		err       error

@@ -137,7 +137,7 @@ func (m *model) outcomes(p packet) map[outcome]float64 {
 func certain(f outcome) map[outcome]float64 { return map[outcome]float64{f: 1} }
 
 // fresh is a table of the same that never was different.
-func (m *model) fresh(t failer) *Table {
+func (m *model) fresh() *Table {
 	table := NewTable(m.config)
 	for _, name := range slices.Sorted(maps.Keys(m.ports)) {
 		table.Set(m.ports[name])
@@ -533,7 +533,7 @@ func (m *machine) drain(t *rapid.T) {
 	if due, ok := m.Due(); ok {
 		t.Fatalf("something is still due at %s", due)
 	}
-	fresh := m.done.fresh(t)
+	fresh := m.done.fresh()
 	if differences := fresh.Differences(m.kernel.list(m.world.family)); len(differences) > 0 {
 		t.Fatalf("the kernel differs from a fresh table: %v", differences)
 	}

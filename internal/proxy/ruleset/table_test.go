@@ -269,7 +269,7 @@ func cluster(services int) []ServicePort {
 	return ports
 }
 
-func filledTable(b testing.TB, services int) (*Table, []ServicePort) {
+func filledTable(services int) (*Table, []ServicePort) {
 	ports := cluster(services)
 	table := NewTable(Config{Family: IPv4})
 	for _, sp := range ports {
@@ -294,7 +294,7 @@ func flap(b testing.TB, table *Table, sp ServicePort, at int) {
 func TestCostOfChangesDoesNotDependOnServices(t *testing.T) {
 	var allocations [2]float64
 	for i, services := range []int{100, 2000} {
-		table, ports := filledTable(t, services)
+		table, ports := filledTable(services)
 		n := 0
 		allocations[i] = testing.AllocsPerRun(500, func() {
 			flap(t, table, ports[n%len(ports)], n)
