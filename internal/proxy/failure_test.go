@@ -217,19 +217,6 @@ func TestSearchesConverge(t *testing.T) {
 	}
 }
 
-// If the kernel permits only short transactions, all ports are programmed in several.
-func TestLongTransactions(t *testing.T) {
-	w := many(t, 300)
-	w.kernel.refuses = func(t ruleset.Transaction) error {
-		if sizeOf(t) > 100 {
-			return errRefused
-		}
-		return nil
-	}
-	w.run(time.Second)
-	w.right("after a second")
-}
-
 // If the kernel refuses everything, no port is refused alone, and everything is retried.
 func TestKernelRefusesEverything(t *testing.T) {
 	w := many(t, 5)

@@ -15,7 +15,8 @@ import (
 // Apply carries out a transaction atomically. A packet that is being processed may see the table before and then after it.
 // New chains come first, see stages.
 //
-// The kernel refuses long transactions of processes without CAP_NET_ADMIN in the first user namespace.
+// If the kernel does not permit so long a transaction, Apply carries it out in parts. The kernel limits only processes
+// without CAP_NET_ADMIN in the first user namespace.
 //
 // A *Refusal means that the kernel has changed nothing. After any other error, Read the kernel's state.
 func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
@@ -81,12 +82,25 @@ func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transactio
 		}
 	}
 	endBatch(m)
-	err := c.commit(ctx, m)
+	err := c.commit(ctx, m, func(message int) bool { return e.canSplit(t, message) })
 	var f *netlink.Failure
-	if errors.As(err, &f) {
-		return e.refusal(t, f)
+	if !errors.As(err, &f) {
+		return err
 	}
-	return err
+	refusal := e.refusal(t, f)
+	if errors.As(err, &partly{}) {
+		// A Refusal would claim that the kernel has done nothing.
+		return fmt.Errorf("%s: %w, after a part of the transaction was done", refusal.What, f)
+	}
+	return refusal
+}
+
+// canSplit reports whether a transaction may begin with a message. A chain stays whole: the kernel keeps the unnamed
+// sets of its ranges only together with a rule.
+func (e *encoder) canSplit(t ruleset.Transaction, message int) bool {
+	change := e.origins[message].change
+	kind := t.Changes[change].Kind
+	return kind == ruleset.AddElements || kind == ruleset.DeleteElements || change != e.origins[message-1].change
 }
 
 // reserve allocates memory for the elements of a transaction.

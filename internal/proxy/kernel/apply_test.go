@@ -307,14 +307,46 @@ func TestManyElements(t *testing.T) {
 	}
 }
 
-func TestLongTransactionsAreRefused(t *testing.T) {
+func TestLongTransactionsAreSplit(t *testing.T) {
 	c := newNamespace(t).open(t)
 	c.ForbidLong()
-	add, _ := manySlots(newThings(ruleset.IPv4), 30_000)
+	th := newThings(ruleset.IPv4)
+	add, want := manySlots(th, 30_000)
+	apply(t, c, add)
+	wantListing(t, c, want)
+
+	// An error after the first part is no Refusal, which would say that nothing was done.
+	bad := ruleset.Change{Kind: ruleset.AddElements, Set: &th.ips, Elements: []ruleset.Element{{Key: key(th.address)}}}
+	add.Changes = append(add.Changes, bad)
 	err := c.Apply(t.Context(), add)
-	if refusal := (*kernel.Refusal)(nil); !errors.As(err, &refusal) || refusal.Change != -1 || !strings.Contains(err.Error(), "raise net.core.wmem_max") {
-		t.Errorf("Apply = %v", err)
+	var refusal *kernel.Refusal
+	if !errors.Is(err, unix.ENOENT) || errors.As(err, &refusal) || !strings.Contains(err.Error(), "to set ips") {
+		t.Errorf("Apply = %v, want an error that is no Refusal and names the set", err)
 	}
+	left, err := c.Read(th.family)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left.Sets) != 1 || len(left.Sets[0].Elements) == 0 {
+		t.Errorf("nothing of the first part remains: %v", left)
+	}
+}
+
+// A chain is not split: the kernel keeps the unnamed sets of its ranges only together with a rule.
+func TestChainsAreNotSplit(t *testing.T) {
+	c := newNamespace(t).open(t)
+	c.ForbidLong()
+	add := ruleset.Transaction{Family: ruleset.IPv4, Changes: []ruleset.Change{{Kind: ruleset.AddTable}}}
+	for i := range 3000 {
+		sources := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12")}
+		add.Changes = append(add.Changes, ruleset.Change{Kind: ruleset.AddChain, Chain: &ruleset.Chain{
+			Name: fmt.Sprint("sources-", i), Rules: []ruleset.Rule{{Family: ruleset.IPv4, Statements: []ruleset.Statement{
+				ruleset.InPrefixes{Value: ruleset.SourceAddress, Prefixes: sources},
+				ruleset.Decide{Verdict: ruleset.Verdict{Kind: ruleset.VerdictDrop}},
+			}}},
+		}})
+	}
+	apply(t, c, add)
 }
 
 func TestRefusals(t *testing.T) {

@@ -64,6 +64,12 @@ func (m *Messages) Message(i int) []byte {
 	return m.Bytes[m.Starts[i]:end]
 }
 
+// Append adds a copy of a message.
+func (m *Messages) Append(message []byte) {
+	m.Starts = append(m.Starts, len(m.Bytes))
+	m.Bytes = append(m.Bytes, message...)
+}
+
 // lists reports whether the first message asks for a list.
 func (m *Messages) lists() bool {
 	return binary.NativeEndian.Uint16(m.Bytes[m.Starts[0]+6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
