@@ -126,7 +126,7 @@ func (p *shiftPreview) add(in *inspect.Reading) {
 	if stays := cmp.Or(in.LeftAlone, effect.Stays); stays != "" {
 		p.Stays = append(p.Stays, v1alpha1.StayingService{Namespace: s.Namespace, Name: s.Name, Reason: stays})
 	}
-	if in.LeftAlone != "" || !effect.Yields && !effect.Moves {
+	if in.LeftAlone != "" || !effect.Yields && !effect.Moves || s.Inside == 0 {
 		return
 	}
 	p.inside, p.outside = p.inside+s.Inside, p.outside+s.Outside

@@ -138,8 +138,12 @@ func (d *Decision) plan(in Input) error {
 			ready, inside = in.divide(ready)
 		}
 		f := FamilyDecision{Family: family, Endpoints: ready, Region: in.Cluster.Region(d.Request.Capacity, ready)}
-		intent := d.Shifting.boundFor(d.Request.Intent)
-		if intent.Bound == nil && d.Request.Intent.Bound != nil && !d.onlyShifted {
+		bound, hasRoom := d.boundRequest()
+		intent := bound.Intent
+		if !hasRoom {
+			intent = allocate.Intent{}
+		}
+		if !hasRoom && !d.onlyShifted {
 			d.note("a ZoneShift leaves no room for nearness: the endpoints outside its domain hold its bound only if all zones use all of them")
 		}
 		if d.Delivery == allocate.DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
@@ -156,7 +160,7 @@ func (d *Decision) plan(in Input) error {
 		}
 		if d.Delivery == allocate.DeliveryGroups {
 			f.keepShare(&in, &d.Request, inside)
-			if tiers, _ := NodeTiers(in.Cluster, d.boundRequest(), d.Delivery, ready); tiers != nil {
+			if tiers, _ := NodeTiers(in.Cluster, bound, d.Delivery, ready); tiers != nil {
 				f.planNodes(in, tiers)
 			}
 		}

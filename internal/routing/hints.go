@@ -95,7 +95,8 @@ func (d *Decision) planFamilyHints(f *FamilyDecision, in Input, instead string) 
 	if !f.hints.Wanted {
 		return
 	}
-	tiers, fault := NodeTiers(in.Cluster, d.boundRequest(), allocate.DeliveryHints, f.Endpoints)
+	bound, _ := d.boundRequest()
+	tiers, fault := NodeTiers(in.Cluster, bound, allocate.DeliveryHints, f.Endpoints)
 	if fault != "" {
 		d.note("%s; use %s", fault, instead)
 	}

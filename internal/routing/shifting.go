@@ -73,15 +73,15 @@ func shiftingOf(in *Input, request routingintent.Request) (s Shifting) {
 			if len(inside)*s.Outside >= s.Inside*len(outside) {
 				s.Inside, s.Outside = len(inside), len(outside)
 			}
-			s.addNear(in, request.Intent, inside, outside)
+			s.addNear(in, request, inside, outside)
 			s.Yields = s.Yields || s.Near != "" || in.exceeds(request, inside, outside, s.Bound)
 		}
 	}
-	if !isReady {
-		return Shifting{}
+	if !isReady && in.Service.Labels[v1alpha1.LabelRouted] != "true" && len(in.Groups) == 0 {
+		return Shifting{} // reasons to stay depend on ready endpoints
 	}
 	if s.Stays != "" {
-		s.Yields = false
+		s.Yields, s.Near = false, ""
 		return s
 	}
 	s.Moves = !s.Yields
@@ -92,11 +92,14 @@ func shiftingOf(in *Input, request routingintent.Request) (s Shifting) {
 }
 
 // addNear notes the load of the endpoints outside. Clients that prefer a domain concentrate on what is left of it, unless
-// a plan bounds that; it cannot within a required domain.
-func (s *Shifting) addNear(in *Input, intent allocate.Intent, inside, outside []routingintent.Endpoint) {
+// a plan bounds that; it cannot within a required domain. Hints that cannot express a request express no preference.
+func (s *Shifting) addNear(in *Input, request routingintent.Request, inside, outside []routingintent.Endpoint) {
 	s.load = max(s.load, 1+float64(len(inside))/float64(max(len(outside), 1)))
+	intent := shifted(request).Intent
 	keys := intent.Tiers
 	switch {
+	case !request.Groups && !request.Headless && routingintent.NeedOfGroups(intent) != "":
+		return
 	case intent.Bound != nil && intent.Tiers.Hard():
 		keys = keys[len(keys)-1:]
 	case intent.Bound != nil:
@@ -234,29 +237,18 @@ func shifted(request routingintent.Request) routingintent.Request {
 	return request
 }
 
-// boundFor returns the intent with the bound that keeps the load of a shift and of the plan together within that of the
-// shift.
-func (s *Shifting) boundFor(intent allocate.Intent) allocate.Intent {
-	if !s.Moves || intent.Bound == nil {
-		return intent
+// boundRequest is the request with the bound that keeps the load of a shift and of the plan together within that of the
+// shift. hasRoom says that the bound is enough for a plan.
+func (d *Decision) boundRequest() (request routingintent.Request, hasRoom bool) {
+	request = d.Request
+	if !d.Shifting.Moves || request.Intent.Bound == nil {
+		return request, true
 	}
-	left := (1+float64(s.Bound)/100)/s.load - 1
-	switch {
-	case left <= minimalBound:
-		return allocate.Intent{}
-	case left < intent.Bound.OverloadThreshold:
-		bound := *intent.Bound
-		bound.OverloadThreshold = left
-		intent.Bound = &bound
-	}
-	return intent
-}
-
-// boundRequest is the request with the bound of its zone shifts.
-func (d *Decision) boundRequest() routingintent.Request {
-	request := d.Request
-	request.Intent = d.Shifting.boundFor(request.Intent)
-	return request
+	bound := *request.Intent.Bound
+	left := (1+float64(d.Shifting.Bound)/100)/max(d.Shifting.load, 1) - 1
+	bound.OverloadThreshold = min(bound.OverloadThreshold, max(left, minimalBound))
+	request.Intent.Bound = &bound
+	return request, left > minimalBound
 }
 
 // minimalBound is the least overload for which a plan is made.

@@ -57,6 +57,22 @@ func TestHintsOfAShift(t *testing.T) {
 		},
 		{name: "near by a plan", endpoints: "a a a@a-2 b b b c c c", annotations: []string{sameZone, v1alpha1.Prefer}, shifts: []shift.Shift{{Key: topology.Hostname, Value: "a-1", MaxOverload: 50}}, want: "out out a a+b a+b a+b a+c a+c a+c"},
 		{name: "no endpoint ready", endpoints: "a! b! c!"},
+		{name: "no endpoint ready any more", endpoints: "a! b! c!", change: func(s *corev1.Service) { s.Labels = map[string]string{v1alpha1.LabelRouted: "true"} }, want: "out b c"},
+		{
+			name: "near, and local", endpoints: "a a a@a-2 b", shifts: []shift.Shift{{Key: topology.Hostname, Value: "a-1", MaxOverload: 50}},
+			change: func(s *corev1.Service) {
+				s.Spec.TrafficDistribution, s.Spec.InternalTrafficPolicy = new("PreferSameZone"), new(corev1.ServiceInternalTrafficPolicyLocal)
+			},
+			stays: "internalTrafficPolicy: Local: each node uses its own endpoints only, so there is nothing to divide",
+		},
+		{
+			name: "near by name, which DNS ignores", endpoints: "a a a@a-2 b b c c c", shifts: []shift.Shift{{Key: topology.Hostname, Value: "a-1", MaxOverload: 50}},
+			change: func(s *corev1.Service) { headless(s); s.Spec.TrafficDistribution = new("PreferSameZone") }, want: "- - - - - - - -",
+		},
+		{
+			name: "required region, by hints", endpoints: "ea eb wa", nodes: map[string]int{"ea": 1, "eb": 1, "wa": 1}, annotations: []string{v1alpha1.AnnotationSameRegion, v1alpha1.Require},
+			shifts: shiftOfZone("ea"), want: "out ea+eb+wa ea+eb+wa",
+		},
 		{name: "no endpoint inside", endpoints: "b c"},
 		{name: "only inside", endpoints: "a a", stays: "all its ready endpoints are in the domain"},
 		{name: "at the bound", endpoints: "a b c", want: "out a+b+c a+b+c"},
@@ -116,8 +132,8 @@ func TestHintsOfAShift(t *testing.T) {
 			if d.Shifting.Moves {
 				got = strings.ReplaceAll(hintText(in.Slices, d), hints.NoZone+"/"+hints.NoNode, "out")
 			}
-			if got != test.want || d.Shifting.Stays != test.stays || d.Shifting.Yields != test.yields {
-				t.Errorf("hints %q, yields %t, stays %q", got, d.Shifting.Yields, d.Shifting.Stays)
+			if got != test.want || d.Shifting.Stays != test.stays || d.Shifting.Yields != test.yields || !test.yields && d.Shifting.Near != "" {
+				t.Errorf("hints %q: %+v", got, d.Shifting)
 			}
 			if test.quiet && d.IsReported() {
 				t.Errorf("a condition is written to a Service that asks for nothing: %+v", d.Condition())
@@ -229,15 +245,27 @@ func hasUsable(port stock.Port, usable map[string]bool) bool {
 
 // Nodes that prefer their own endpoints do not break the bound of a shift.
 func TestNodesWithinTheBoundOfAShift(t *testing.T) {
-	for _, delivery := range []v1alpha1.Delivery{v1alpha1.DeliveryGroups, v1alpha1.DeliveryHints} {
+	for _, test := range []struct {
+		delivery  v1alpha1.Delivery
+		endpoints string
+	}{
+		{v1alpha1.DeliveryGroups, "a a a@a-2 a@a-2 b b b@b-2 b@b-2 b@b-3 c c c@c-2 c@c-2 c@c-3"},
+		{v1alpha1.DeliveryHints, "a a a@a-2 a@a-2 b b b@b-2 b@b-2 b@b-3 c c c@c-2 c@c-2 c@c-3"},
+		{v1alpha1.DeliveryGroups, "a a b c c c"}, // without room for nearness
+		{v1alpha1.DeliveryHints, "a a b c c c"},
+	} {
 		p := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "near"}}
-		p.Spec = v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{}, OverloadThreshold: "100%", Delivery: delivery, Keys: []string{topology.Hostname, topology.Zone, topology.Anywhere}}
-		endpoints := "a a a@a-2 a@a-2 b b b@b-2 b@b-2 b@b-3 c c c@c-2 c@c-2 c@c-3"
-		in := inputOf(routedService(), nodesIn(map[string]int{"a": 3, "b": 3, "c": 3}), slicesOf(endpoints))
+		p.Spec = v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{}, OverloadThreshold: "100%", Delivery: test.delivery, Keys: []string{topology.Hostname, topology.Zone, topology.Anywhere}}
+		in := inputOf(routedService(), nodesIn(map[string]int{"a": 3, "b": 3, "c": 3}), slicesOf(test.endpoints))
 		in.Policies, in.Shifts = []*v1alpha1.RoutingPolicy{p}, shiftOfZone("a")
 		d := mustDecide(t, in)
-		if busiest := (1 + d.Families[0].Outcome.Figures.Overload) * 14 / 10; !d.Shifting.Moves || busiest > 1.5+tolerance {
-			t.Errorf("%s: the busiest endpoint gets %.2f times the even load of all endpoints, with a bound of 1.50", delivery, busiest)
+		f := d.Families[0]
+		all := float64(d.Shifting.Inside+d.Shifting.Outside) / float64(d.Shifting.Outside)
+		if busiest := (1 + f.Outcome.Figures.Overload) * all; !d.Shifting.Moves || busiest > 1.5+tolerance {
+			t.Errorf("%s of %s: the busiest endpoint gets %.2f times the even load of all endpoints, with a bound of 1.50", test.delivery, test.endpoints, busiest)
+		}
+		if skipped := f.Nodes != nil && len(f.Nodes.Skips) > 0; len(f.Endpoints) == 4 && test.delivery == v1alpha1.DeliveryGroups && !skipped {
+			t.Error("without room, nodes prefer their own endpoints")
 		}
 	}
 }

@@ -229,9 +229,11 @@ func (s *pass) decide() (routing.Decision, error) {
 // yieldFor is how long a Service yields at least. Its endpoints may cross the bound often, as in a rolling update.
 const yieldFor = 30 * time.Second
 
-// yieldsOn reports whether a Service that could move again still yields. One without a ready endpoint outside yields, too.
+// yieldsOn reports whether a Service that could move again still yields. One whose ready endpoints outside all fail yields,
+// too.
 func (s *pass) yieldsOn(shifting *routing.Shifting) bool {
-	if shifting.Yields || shifting.Inside > 0 && shifting.Outside == 0 {
+	moved := s.in.Service.Labels[v1alpha1.LabelRouted] == "true" || len(s.in.Groups) > 0 || !s.record.yielded.IsZero()
+	if shifting.Yields || moved && shifting.Inside > 0 && shifting.Outside == 0 {
 		s.record.yielded = s.now
 	}
 	left := s.record.yielded.Add(yieldFor).Sub(s.now)

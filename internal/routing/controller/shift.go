@@ -517,6 +517,6 @@ func (s *shiftSurvey) text() string {
 }
 
 func (s *shiftSurvey) yields(zs *v1alpha1.ZoneShift) string {
-	return fmt.Sprintf("%s: the endpoints outside would get more than %d %% load on top; add replicas outside, or raise spec.maxOverload",
+	return fmt.Sprintf("%s: endpoints outside would get more than %d %% load on top; add replicas where status.stays says, or raise spec.maxOverload",
 		plaintext.PluralVerb(len(s.yielding), "Service", "yields", "yield"), zs.Spec.MaxOverload)
 }

@@ -24,7 +24,7 @@ type want struct {
 	plan  *Plan
 	size  int
 	tiers []string
-	// zones are the zones that the plan knows, in order. Nodes of other zones see all groups.
+	// zones are the zones that the plan knows, in order. Nodes of other zones see all groups but those that leave a domain.
 	zones []string
 	// parts and shares are in the order of their keys.
 	parts     []*part
@@ -71,7 +71,7 @@ type sliceEndpoint struct {
 // all shares with that port, unless a requirement forbids it.
 func desired(in *Input, plan *Plan) *want {
 	w := &want{Input: in, plan: plan, size: cmp.Or(max(in.Size, 0), DefaultSize), tiers: Tiers(in.Intent)}
-	w.size = min(w.size, MaxSize)
+	w.size = min(w.size, MaxSize, mostBytes/(bytesOfEndpoint+bytesOfDomain*len(w.tiers)))
 	w.zones = plannedZones(plan, in.Intent.Tiers.Hard())
 	w.parts, w.notes = partsOf(in, plan.Family)
 	domains := w.domains(w.tiers)

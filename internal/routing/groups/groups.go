@@ -48,6 +48,9 @@ const (
 	MaxSize     = 1000                      // that the API allows
 )
 
+// etcd refuses larger objects than mostBytes. An endpoint in a group has at most so many bytes, with the domain of each tier.
+const mostBytes, bytesOfEndpoint, bytesOfDomain = 1_000_000, 200, 400
+
 // Input is all that the groups of one Service depend on.
 type Input struct {
 	Service *corev1.Service

@@ -204,7 +204,8 @@ func (w *want) holdLosses(d *draft) {
 }
 
 // setVisibility decides which planned zones see the group: its consumers, and the zones of its endpoints, which makes
-// the group local only. Endpoints that leave a domain are hidden from all other zones. Unless it may be concealed, zones that see or use it now still do.
+// the group local only. Of endpoints that leave a domain, it decides that for all zones. Unless the group may be concealed,
+// zones that see or use it now still do.
 func (w *want) setVisibility(d *draft, conceal bool) {
 	d.localOnly, d.hidden = false, nil
 	homes, zones := d.homeZones(), w.zones
@@ -292,7 +293,7 @@ func (w *want) arrivalOf(p *placement) time.Time {
 }
 
 // losingZones returns the zones whose groups say that endpoints are ready, although none of them still is. The empty
-// zone stands for nodes of zones that the plan does not know, which see all groups.
+// zone stands for nodes of zones that the plan does not know, which see all groups but those that leave a domain.
 func (w *want) losingZones(groups []*group) []string {
 	var zones []string
 	for _, zone := range append(slices.Clone(w.zones), "") {
