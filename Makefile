@@ -12,9 +12,6 @@ FUZZTIME ?= 30s
 BENCHTIME ?= 0.5s
 BENCHCOUNT ?= 6
 
-# The packages that decide; they are the ones worth measuring.
-CORE := $(wildcard $(addprefix ./internal/,topology allocate disruption rollout simulate routing/explain))
-
 # The modules: Vicinity, the lab that it is tried in, the tests of dashboards and rules, and what
 # makes releases.
 MODULES := . lab monitoring hack/release
@@ -263,7 +260,7 @@ simulate: build ## Score the algorithms on the published data set of 39,273,145 
 
 .PHONY: bench
 bench: $(TOOLS)/benchstat ## Measure the core: time, memory and cases per second
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) $(CORE) | tee bin/bench.txt
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./internal/simulate | tee bin/bench.txt
 	$(TOOLS)/benchstat bin/bench.txt
 
 .PHONY: bench-routing

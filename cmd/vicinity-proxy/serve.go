@@ -236,6 +236,9 @@ const (
 // api returns the configuration of the API client.
 func (c *command) api() (*rest.Config, error) {
 	api, err := daemon.API(c.kubeconfig, c.master)
+	if errors.Is(err, daemon.ErrOutside) {
+		return nil, fmt.Errorf("%w or --master", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func TestRehearsalWithoutPermissions(t *testing.T) {
 		c := newExaminedCluster(t)
 		c.refuse(resource, forbidden("", resource))
 		report := c.losing(t, "zone-b")
-		if len(report.NotKnown) != 1 || !strings.HasSuffix(report.NotKnown[0], ": you may not list "+resource) || !strings.HasPrefix(report.NotKnown[0], "cannot tell wh") {
+		if len(report.NotKnown) != 1 || !strings.HasSuffix(report.NotKnown[0], ": you may not list "+resource+" at the cluster scope") || !strings.HasPrefix(report.NotKnown[0], "cannot tell wh") {
 			t.Errorf("%s: not known: %q", resource, report.NotKnown)
 		}
 		for _, f := range report.Findings {
@@ -94,7 +94,7 @@ func TestRehearsalFails(t *testing.T) {
 		{"--lose zone-x", newExaminedCluster(t), `zone "zone-x" has no node; the zones are zone-a, zone-b and zone-c`},
 		{"--lose=", newExaminedCluster(t), `zone "" has no node; the zones are zone-a, zone-b and zone-c`},
 		{"--lose zone-a", broken, "reading services: etcd is away"},
-		{"--lose zone-a", hidden, "you may not list pods, so nothing can be rehearsed; see docs/doctor.md"},
+		{"--lose zone-a", hidden, "you may not list pods at the cluster scope, so nothing can be rehearsed; see docs/doctor.md"},
 		{"--lose zone-a -f testdata/plan/policies.yaml", broken, "the manifests have no pods, so nothing can be rehearsed; see docs/doctor.md"},
 		{"-f testdata/doctor/lose.yaml", broken, "--filename needs --lose ZONE"},
 		{"--max-overload 40", broken, "--max-overload needs --lose ZONE"},

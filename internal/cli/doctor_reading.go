@@ -56,7 +56,11 @@ type sourceReader struct {
 func readSource[T any, L runtime.Object](ctx context.Context, r *sourceReader, source doctor.Source, from lister[L]) (list []*T) {
 	if r.err == nil {
 		list, r.err = listAll[T](ctx, from, metav1.ListOptions{})
-		r.err = r.without(source, "list "+string(source), r.err)
+		what := "list " + string(source)
+		if !strings.Contains(what, " in ") {
+			what += " at the cluster scope"
+		}
+		r.err = r.without(source, what, r.err)
 	}
 	return list
 }

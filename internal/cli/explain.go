@@ -53,7 +53,7 @@ docs/reference/permissions.md lists the permissions.`,
   vicinity explain svc/web -n shop --all
   vicinity explain svc/web -n shop --node worker-1
   vicinity explain pod/web-7f9c6d5b8-x2x7k -n shop`,
-		Args:              oneName("Service or pod"),
+		Args:              oneName("Service or pod, as svc/NAME or pod/NAME"),
 		ValidArgsFunction: reach.complete("svc/services", "pod/pods"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, isPod, err := explainTarget(args[0])

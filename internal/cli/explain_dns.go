@@ -51,7 +51,7 @@ Corefile: give --plan. For a Service named "dns" use "vicinity explain svc/dns".
 		Example: `  vicinity explain dns web.shop --from shop/client-1
   vicinity explain dns web -n shop --from 10.1.0.7
   vicinity explain dns zone-a.prefer._zone.web.shop --from shop/client-1 --plan -o json`,
-		Args: oneName("Service or port"), ValidArgsFunction: reach.complete("services"),
+		Args: oneName("Service or port, such as web.shop"), ValidArgsFunction: reach.complete("services"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), s, reach, args[0]) },
 	}
 	flags := cmd.Flags()

@@ -48,7 +48,7 @@ func staticResults() simulate.Results {
 	}
 	example := simulate.Case{Name: "one zone empty", Zones: zones}
 	return simulate.Results{
-		Dataset: "regions.csv", Delivery: allocate.DeliveryGroups, Weights: allocate.DefaultWeights(), SliceSize: 100, Cases: 1234,
+		Dataset: "small", Delivery: allocate.DeliveryGroups, Weights: allocate.DefaultWeights(), SliceSize: 100, Cases: 1234,
 		Variants: []simulate.Result{
 			{
 				Variant: balanced, Cases: 1234, Mean: score(72.4, 38.5, 0, 0).Parts, CasesPerSecond: 4_567_890,

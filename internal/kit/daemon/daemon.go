@@ -67,6 +67,9 @@ func (l *Log) Logger(w io.Writer) logr.Logger {
 	return logr.FromSlogHandler(slog.NewJSONHandler(w, options))
 }
 
+// ErrOutside says that the program runs outside of a cluster and knows no API server.
+var ErrOutside = errors.New("--kubeconfig: it is needed outside of a cluster, or else the KUBECONFIG variable")
+
 // API returns the configuration of an API client: of a kubeconfig file, of an address, or else of the pod. Both may be empty.
 func API(kubeconfig, address string) (*rest.Config, error) {
 	var api *rest.Config
@@ -82,7 +85,7 @@ func API(kubeconfig, address string) (*rest.Config, error) {
 	}
 	switch {
 	case errors.Is(err, rest.ErrNotInCluster):
-		return nil, errors.New("--kubeconfig: it is needed outside of a cluster, or else the KUBECONFIG variable")
+		return nil, ErrOutside
 	case err != nil:
 		return nil, fmt.Errorf("finding the API server: %w", err)
 	}

@@ -16,6 +16,8 @@ import (
 type RecentNodes struct {
 	Live  client.Reader
 	Clock clock.PassiveClock
+	// Cached says that the API server may answer from its watch cache.
+	Cached bool
 	// Trust is how long a reading counts. Timeout bounds it, because other callers wait for it.
 	Trust, Timeout time.Duration
 
@@ -35,8 +37,11 @@ func (r *RecentNodes) List(ctx context.Context) ([]corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	var list corev1.NodeList
-	// Resource version 0: the API server answers from its watch cache, which is recent enough.
-	if err := r.Live.List(ctx, &list, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}); err != nil {
+	options := &client.ListOptions{}
+	if r.Cached {
+		options.Raw = &metav1.ListOptions{ResourceVersion: "0"}
+	}
+	if err := r.Live.List(ctx, &list, options); err != nil {
 		return nil, fmt.Errorf("reading nodes: %w", err)
 	}
 	r.read, r.nodes = now, make([]corev1.Node, len(list.Items))

@@ -47,7 +47,11 @@ func HasReached(ctx context.Context, live client.Reader, namespace, version stri
 	if err := live.List(ctx, &page, client.InNamespace(namespace), client.Limit(1)); err != nil {
 		return false, fmt.Errorf("reading the version of pods: %w", err)
 	}
-	return AtLeast(page.ResourceVersion, version), nil
+	order, err := resourceversion.CompareResourceVersion(page.ResourceVersion, version)
+	if err != nil {
+		return false, fmt.Errorf("comparing versions of pods: %w", err)
+	}
+	return order >= 0, nil
 }
 
 // Behind reports whether a cached object is older than a write that made the given resource version.

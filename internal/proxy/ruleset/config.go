@@ -26,7 +26,7 @@ type Config struct {
 	// ClusterCIDRs contain the addresses of pods. Without any of the family, and without PodInterfaces, the table cannot
 	// tell traffic of pods: it does not masquerade outside traffic, and a PoolSplit keeps traffic of pods on the node.
 	ClusterCIDRs []netip.Prefix
-	// PodInterfaces receive traffic of pods. With a name, ClusterCIDRs are ignored.
+	// PodInterfaces receive traffic of pods. With a name, fromPods ignores ClusterCIDRs.
 	PodInterfaces Interfaces
 	// ServiceRanges contain cluster IPs. New connections to unassigned addresses in them are dropped.
 	ServiceRanges []netip.Prefix

@@ -61,7 +61,7 @@ type Options struct {
 // Register has a manager serve the webhook.
 func Register(mgr manager.Manager, o Options) {
 	live := mgr.GetAPIReader()
-	nodes := &shell.RecentNodes{Live: live, Clock: clock.RealClock{}, Trust: nodesTrust, Timeout: nodesTimeout}
+	nodes := &shell.RecentNodes{Live: live, Cached: true, Clock: clock.RealClock{}, Trust: nodesTrust, Timeout: nodesTimeout}
 	j := judge{nodes: nodes, live: live, log: mgr.GetLogger().WithName("webhook").WithName("ordinal")}
 	admission.Register(mgr, Path, admission.OfWrites(j.judge), admission.Options{
 		Webhook: "ordinal", OnFailure: admission.FailOpen, Metrics: o.Metrics,
