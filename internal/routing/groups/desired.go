@@ -24,7 +24,7 @@ type want struct {
 	plan  *Plan
 	size  int
 	tiers []string
-	// zones are the zones that the plan knows, in order. Nodes of other zones see all groups but those that leave a domain.
+	// zones are the zones that the plan knows, in order. Nodes of other zones see all groups, except of endpoints that leave a domain.
 	zones []string
 	// parts and shares are in the order of their keys.
 	parts     []*part

@@ -293,7 +293,7 @@ func (w *want) arrivalOf(p *placement) time.Time {
 }
 
 // losingZones returns the zones whose groups say that endpoints are ready, although none of them still is. The empty
-// zone stands for nodes of zones that the plan does not know, which see all groups but those that leave a domain.
+// zone stands for nodes of zones that the plan does not know, which see all groups, except of endpoints that leave a domain.
 func (w *want) losingZones(groups []*group) []string {
 	var zones []string
 	for _, zone := range append(slices.Clone(w.zones), "") {
