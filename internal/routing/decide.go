@@ -17,12 +17,12 @@ import (
 func Decide(in Input) (Decision, error) {
 	in.Slices = routingintent.ProxySlices(in.Service, in.Slices)
 	d, err := decide(in)
-	if err != nil || !d.HasRule(allocate.RuleRenewed) {
+	if err != nil || !in.Renew || !d.HasRule(allocate.RuleRenewed) && !d.Undelivered {
 		return d, err
 	}
 	in.Renew = false
 	kept, err := decide(in)
-	if err != nil || !d.improves(&kept) {
+	if err != nil || d.Undelivered || !d.improves(&kept) { // hints may not express the new plan
 		return kept, err
 	}
 	d.noteKeptFigures(&kept)

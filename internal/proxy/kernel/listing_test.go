@@ -100,6 +100,7 @@ func blocks(table string) []string {
 			elements = append(elements, strings.TrimSpace(element))
 		}
 		slices.Sort(elements)
+		elements = slices.Compact(elements) // the kernel may list an element twice while it resizes the set
 		return "elements = { " + strings.Join(elements, ", ") + " }"
 	})
 	_, table, _ = strings.Cut(table, "{\n")
