@@ -191,7 +191,7 @@ func (d *doctorReader) installation(ctx context.Context) error {
 	running, _ := routingflags.RunningOf(controller) // one with flags that make no sense does not start, which is a finding
 	d.in.Exclusion, d.in.Settings = running.Exclusion, running.Settings
 	if _, unread := d.unread[doctor.SourceDeployments]; !unread && len(controllers) == 0 && d.namespace != metav1.NamespaceAll {
-		d.unread[doctor.SourceDeployments] = fmt.Sprintf("there is no vicinity-controller in namespace %s; without -n doctor looks in all namespaces", d.namespace)
+		d.unread[doctor.SourceDeployments] = fmt.Sprintf("namespace %s has no vicinity-controller; without -n doctor looks in all namespaces", d.namespace)
 	}
 	d.in.NameServers, err = d.deployments(ctx, dnsSelector)
 	if err := d.without(doctor.SourceDeployments, d.inPlace("list deployments"), err); err != nil {

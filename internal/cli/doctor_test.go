@@ -371,7 +371,7 @@ func TestDoctorInAnotherNamespace(t *testing.T) {
 	if strings.Contains(stdout, "leftover-") || strings.Contains(stdout, "not-installed") || strings.Contains(stdout, "kubectl delete") {
 		t.Errorf("exit code %d: %s", code, stdout)
 	}
-	const want = "cannot tell whether Vicinity is installed, and what it does for Services: there is no vicinity-controller in namespace shop; without -n doctor looks in all namespaces\n"
+	const want = "cannot tell whether Vicinity is installed, and what it does for Services: namespace shop has no vicinity-controller; without -n doctor looks in all namespaces\n"
 	if !strings.Contains(stderr, want) {
 		t.Errorf("not known: %s", stderr)
 	}

@@ -66,8 +66,8 @@ func (c *fakeCluster) isShifted() bool {
 	return err == nil
 }
 
-// crowd leaves ops/both only 2 ready endpoints outside zone-a, so that it yields.
-func (c *fakeCluster) crowd(t *testing.T) {
+// crowd leaves ops/both only its first ready endpoints, 4 in zone-a and then others, so that it yields.
+func (c *fakeCluster) crowd(t *testing.T, ready int) {
 	resource := discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
 	for _, name := range []string{"both-ipv4", "both-ipv6"} {
 		stored, err := c.typed.Tracker().Get(resource, "ops", name)
@@ -76,7 +76,7 @@ func (c *fakeCluster) crowd(t *testing.T) {
 			return
 		}
 		slice := stored.(*discoveryv1.EndpointSlice).DeepCopy()
-		for i := 6; i < len(slice.Endpoints); i++ {
+		for i := ready; i < len(slice.Endpoints); i++ {
 			slice.Endpoints[i].Conditions.Ready = new(false)
 		}
 		if err := c.typed.Tracker().Update(resource, slice, "ops"); err != nil {
@@ -112,7 +112,7 @@ func TestGameDay(t *testing.T) {
 	for _, test := range []struct {
 		name, args string
 		share      float64
-		yields     bool
+		ready      int // endpoints of ops/both during the shift, 0 for all
 		changes    []func(*v1alpha1.ZoneShift)
 		refused    string
 		interrupt  time.Duration
@@ -121,9 +121,10 @@ func TestGameDay(t *testing.T) {
 		lacks      string
 	}{
 		{
-			name: "a Service yields", yields: true, code: 1,
+			name: "a Service yields", ready: 6, code: 1,
 			says: []string{"\n35s: not predicted to yield: ops/both; 0.0 %", "Going back at once: not predicted to yield: ops/both", "vicinity: the practice run ended early: not predicted to yield: ops/both"}, lacks: "\n1m10s: ",
 		},
+		{name: "no endpoint outside is ready", ready: 4, code: 1, says: []string{"Going back at once: not predicted to yield: ops/both"}, lacks: "\n1m10s: "},
 		{
 			name: "not in force for a while", changes: []func(*v1alpha1.ZoneShift){func(*v1alpha1.ZoneShift) {}, lost},
 			says: []string{"\n1m10s: no longer in force; ", "hints: stored on 39 of 40", "\n1m45s: 0.0 %"}, lacks: "ended early",
@@ -147,8 +148,8 @@ func TestGameDay(t *testing.T) {
 					time.AfterFunc(test.interrupt, interrupt)
 				}
 				var c *fakeCluster
-				if test.yields {
-					test.changes = append([]func(*v1alpha1.ZoneShift){func(*v1alpha1.ZoneShift) { c.crowd(t) }}, test.changes...)
+				if test.ready > 0 {
+					test.changes = append([]func(*v1alpha1.ZoneShift){func(*v1alpha1.ZoneShift) { c.crowd(t, test.ready) }}, test.changes...)
 				}
 				c = newPractice(t, test.share, test.changes...)
 				if test.refused != "" {

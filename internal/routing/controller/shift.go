@@ -305,7 +305,7 @@ func (s *shiftSurvey) fault(zs *v1alpha1.ZoneShift, others []*v1alpha1.ZoneShift
 // shiftSurvey is how far a shift is in force.
 type shiftSurvey struct {
 	cluster *intent.Cluster
-	// moving counts the Services that move. Those of them that move in part are in staying, too.
+	// moving counts the Services that move. Services that move in part are in staying, too.
 	moving            int32
 	yielding, staying []v1alpha1.StayingService
 	// inside and outside count the ready endpoints of the Services that move or yield.

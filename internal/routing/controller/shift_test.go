@@ -185,6 +185,20 @@ func TestShiftOfADeletedService(t *testing.T) {
 	}
 }
 
+// The condition of a shift counts the nodes whose clients do not follow it.
+func TestShiftCountsOtherNodes(t *testing.T) {
+	windows, homeless := aNode("w-1", "b"), aNode("m-1", "")
+	windows.Labels[corev1.LabelOSStable] = "windows"
+	homeless.Status.Conditions = nil
+	w := newWorld(t, append(threeZones(), windows, homeless)...)
+	w.create(anAcceptedShift(w.clock.Now(), 0))
+	zs, _, _ := w.syncShift("out")
+	want := "hints: stored on 0 of 0 slices; clients on 1 node without the label topology.kubernetes.io/zone follow neither; kube-proxy ignores hints on 1 node of Windows"
+	if got := messageOf(zs, v1alpha1.ConditionInForce); got != want {
+		t.Error(got)
+	}
+}
+
 // The condition of a shift follows an edit of its end.
 func TestShiftIsExtended(t *testing.T) {
 	w := newWorld(t, threeZones()...)

@@ -204,7 +204,7 @@ func (w *want) holdLosses(d *draft) {
 }
 
 // setVisibility decides which planned zones see the group: its consumers, and the zones of its endpoints, which makes
-// the group local only. Of endpoints that leave a domain, it decides that for all zones. Unless the group may be concealed,
+// the group local only. If the endpoints leave a domain, zones outside the plan count, too. Unless the group may be concealed,
 // zones that see or use it now still do.
 func (w *want) setVisibility(d *draft, conceal bool) {
 	d.localOnly, d.hidden = false, nil

@@ -9,7 +9,7 @@ import (
 
 // Tiers returns the tiers that each node applies to the endpoints of its zone. With a bound the plan decides about
 // zones and wider domains, and nodes only about finer ones. A requirement stays, because nodes of zones that the plan
-// does not know see all endpoints, except such that leave a domain.
+// does not know see all endpoints, unless these leave a domain.
 func Tiers(intent allocate.Intent) []string {
 	tiers := slices.Clone([]string(intent.Tiers))
 	if intent.Bound != nil {
